@@ -1,0 +1,121 @@
+# Every target below makes .venv and installs what it needs by itself, with the versions of constraints.txt.
+# A stamp file remembers the installation: nothing is installed again until pyproject.toml or constraints.txt
+# changes. Works with GNU make 3.81 (macOS) and newer.
+
+SHELL := /bin/sh
+VENV  := .venv
+BIN   := $(VENV)/bin
+SEED  ?= 0
+
+# The first of these that is Python 3.11 or newer; `make PYTHON=/path/to/python3.12 ...` overrides it.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+
+TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+
+# Tiny models lose time with more threads per process; set it yourself for large ones.
+OMP_NUM_THREADS ?= 1
+export OMP_NUM_THREADS
+export TOKENIZERS_PARALLELISM := false
+
+.PHONY: help demo test lint results soak test-extras clean distclean
+
+help:
+	@echo "make demo         train by self-play, evaluate and compare on this machine's CPU"
+	@echo "make test         ruff, mypy --strict and the test suite"
+	@echo "make lint         ruff and mypy --strict only"
+	@echo "make results      rewrite results/tables/ from the runs kept in results/runs/"
+	@echo "make soak         10,000 good, broken and hostile programs through the sandbox"
+	@echo "make test-extras  install the optional extras, then run the test suite with them"
+	@echo "make clean        remove caches and build output (runs/ and .venv stay)"
+	@echo "make distclean    make clean, and remove .venv"
+
+# --- installation ----------------------------------------------------------------------------------------
+
+$(BIN)/python:
+	@py='$(PYTHON)'; [ -n "$$py" ] || { \
+	  echo "SPADE needs Python 3.11 or newer and no such python3 is on the PATH; install one, or run make PYTHON=/path/to/python3.11." >&2; exit 1; }; \
+	"$$py" -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "SPADE needs Python 3.11 or newer, and %s is %s; run make PYTHON=/path/to/python3.11." % (sys.executable, sys.version.split()[0]))' \
+	&& echo "making $(VENV) with $$py" && "$$py" -m venv $(VENV)
+
+# A machine with an NVIDIA driver gets the plain (CUDA) build of torch, macOS the plain one, and any other
+# Linux the CPU build, a tenth of the size; if its index cannot be reached, whatever pip finds.
+$(VENV)/.stamp-torch: constraints.txt | $(BIN)/python
+	@v=$$(sed -n 's/^torch==//p' constraints.txt); \
+	if $(BIN)/python -c 'import importlib.metadata as m, sys; sys.exit(m.version("torch").split("+")[0] != sys.argv[1])' "$$v" 2>/dev/null; then :; \
+	elif [ "$$(uname -s)" != Linux ] || [ -e /proc/driver/nvidia/version ] || nvidia-smi >/dev/null 2>&1; then \
+	  echo "installing torch $$v" && $(PIP) "torch==$$v"; \
+	else \
+	  echo "installing torch $$v, CPU build (no NVIDIA driver here)"; \
+	  $(PIP) --no-deps --timeout 10 --retries 1 --extra-index-url $(TORCH_CPU_INDEX) "torch==$$v+cpu" >/dev/null 2>&1 || \
+	  { echo "  no CPU build of torch to be had from $(TORCH_CPU_INDEX): taking the default build"; $(PIP) "torch==$$v"; }; \
+	fi
+	@touch $@
+
+# One dependency, pycosat, is published as C source only. Where there is no C compiler, the one inside the
+# ziglang wheel builds it and goes again.
+$(VENV)/.stamp: pyproject.toml constraints.txt $(VENV)/.stamp-torch
+	@echo "installing SPADE and what it needs (a few minutes the first time)"
+	@if command -v cc >/dev/null 2>&1 || command -v gcc >/dev/null 2>&1 || command -v clang >/dev/null 2>&1; then $(PIP) -e .; \
+	else \
+	  echo "  no C compiler here: using the one of the ziglang wheel for one dependency" && $(PIP) ziglang && \
+	  zig=$$($(BIN)/python -c 'import pathlib, ziglang; print(pathlib.Path(ziglang.__file__).with_name("zig"))') && \
+	  CC="$$zig cc" $(PIP) -e . && $(BIN)/python -m pip uninstall -qq -y ziglang; \
+	fi
+	@touch $@
+
+$(VENV)/.stamp-dev: $(VENV)/.stamp
+	@$(PIP) -e '.[dev]'
+	@touch $@
+
+$(VENV)/.stamp-extras: $(VENV)/.stamp-dev
+	@echo "installing the extras trl, lm-eval, games and ray"
+	@$(PIP) -e '.[dev,trl,lm-eval,games,ray]'
+	@touch $@
+
+# --- the demo --------------------------------------------------------------------------------------------
+# Runs again where it was stopped: every step finds its own folder under runs/ and continues or returns at once.
+
+DEMO := runs/demo-s$(SEED)
+POOL := runs/demo-fixed-pool-s$(SEED)
+BASE := runs/demo-base-s$(SEED)
+
+demo: $(VENV)/.stamp
+	$(BIN)/spade eval --ckpt embedded --suite heldout --seed $(SEED) --out $(BASE)
+	$(BIN)/spade train demo seed=$(SEED) out=$(DEMO)
+	$(BIN)/spade train demo-fixed-pool seed=$(SEED) out=$(POOL) budget.like=$(DEMO)
+	$(BIN)/spade eval --ckpt $(DEMO) --suite heldout --seed $(SEED)
+	$(BIN)/spade eval --ckpt $(POOL) --suite heldout --seed $(SEED)
+	$(BIN)/spade compare $(BASE) $(POOL) $(DEMO) --out runs/demo-compare-s$(SEED)
+
+# --- checks ----------------------------------------------------------------------------------------------
+
+lint: $(VENV)/.stamp-dev
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+
+test: lint
+	@HF_HUB_OFFLINE=1 $(BIN)/python -m pytest
+
+test-extras: $(VENV)/.stamp-extras
+	@$(BIN)/python -m pytest -ra
+
+soak: $(VENV)/.stamp-dev
+	@$(BIN)/python benchmarks/soak.py --programs 10000
+
+# --- published numbers -----------------------------------------------------------------------------------
+# results/runs/<set>/<run>/ holds run.json and eval/*.jsonl; <set>/reference names the run to compare with.
+
+results: $(VENV)/.stamp
+	@set -e; found=0; for set in results/runs/*/; do [ -d "$$set" ] || continue; found=1; \
+	  name=$$(basename "$$set"); ref=""; [ ! -f "$$set/reference" ] || ref="--reference $$(cat "$$set/reference")"; \
+	  $(BIN)/spade compare "$$set"*/ $$ref --out "results/tables/$$name"; done; \
+	[ "$$found" = 1 ] || echo "results/runs/ holds no published runs yet; results/README.md says how one gets there."
+
+clean:
+	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+distclean: clean
+	@rm -rf $(VENV)

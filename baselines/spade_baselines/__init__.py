@@ -1,0 +1,1 @@
+"""Baselines: other sources of programs for the same training loop."""

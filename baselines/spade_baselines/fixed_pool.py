@@ -1,0 +1,197 @@
+"""The fixed-pool baseline: the same loop and learner on programs that never change.
+
+A pool is sampled once from a model (`make_pool`, or on the first step when `train.pool` is unset), then
+played without replacement, epoch by epoch. What the pool cost counts against the run's token budget.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from spade.config import Config
+from spade.config_load import config_digest
+from spade.design.designer import Designer, accepted
+from spade.envs.pool import MANIFEST, Pool, read_pool, write_pool
+from spade.errors import FaultKind, InputError
+from spade.rng import child_rng
+from spade.train.selfplay import heldout_programs
+from spade.train.source import World, agent_credits, faults, returns
+from spade.types import Credit, EnvProgram, Group
+
+if TYPE_CHECKING:
+    from spade.envs.sandbox import Sandbox
+    from spade.serving.launch import ChatPolicy
+
+MAX_ROUNDS_PER_PROGRAM = 4
+"""Design rounds per wanted program before making a pool is given up: the model repeats itself."""
+BARREN_ROUNDS = 10
+"""Design rounds in a row without a new program after which a pool is given up."""
+DEFAULT_PROGRAMS = 64
+"""Size of a pool that a run samples for itself."""
+
+
+class FixedPoolSource:
+    """Programs of a pool in shuffled epochs. See `spade.train.source.EnvSource` for the protocol."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.cfg = world.cfg
+        self.pool: Pool | None = None
+        self.retired: set[str] = set()
+        self._epoch = 0
+        self._position = 0
+        self._metrics: dict[str, float] = {}
+
+    async def begin_step(self, step: int) -> list[tuple[EnvProgram, bool]]:
+        """The next `play.programs` programs of the epoch, without hints."""
+        self._metrics = {}
+        programs = (await self._open()).programs
+        chosen: dict[str, EnvProgram] = {}
+        wanted = min(self.cfg.play.programs, len(programs) - len(self.retired))
+        if wanted <= 0:
+            raise InputError(f"no program of the pool {self._folder()} works any more; make another pool")
+        while len(chosen) < wanted:
+            order = self._order(len(programs))
+            if self._position >= len(order):
+                self._epoch, self._position = self._epoch + 1, 0
+                continue
+            program = programs[order[self._position]]
+            self._position += 1
+            if program.id not in self.retired:
+                chosen.setdefault(program.id, program)
+        self._metrics["pool_epoch"] = float(self._epoch)
+        return [(program, False) for program in chosen.values()]
+
+    async def observe(self, step: int, groups: Sequence[Group]) -> list[Credit]:
+        """Agent credits only; a program that breaks is not played again."""
+        credits: list[Credit] = []
+        for group in groups:
+            if any(f.kind is FaultKind.PROGRAM for f in faults(group.plain)):
+                self.retired.add(group.program.id)
+            credits.extend(agent_credits(group.plain, f"{step}/{group.program.id}/plain", self.cfg))
+        means = [float(np.mean(r)) for g in groups if (r := returns(g.plain))]
+        if means:
+            self._metrics["programs_mastered"] = float(np.mean([m > 0.9 for m in means]))
+        return credits
+
+    def flush(self) -> list[Credit]:
+        """Nothing ever waits."""
+        return []
+
+    @property
+    def owes_play(self) -> bool:
+        """Never."""
+        return False
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers of the latest step."""
+        size = len(self.pool.programs) if self.pool is not None else 0
+        return {**self._metrics, "pool_programs": float(size - len(self.retired))}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Position in the pool, and which pool it is."""
+        return {
+            "epoch": self._epoch,
+            "position": self._position,
+            "retired": sorted(self.retired),
+            "pool": self.pool.digest if self.pool is not None else None,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`. Raises InputError when the pool is another one."""
+        if state["pool"] is not None:
+            self.pool = read_pool(self._folder())
+            if self.pool.digest != state["pool"]:
+                raise InputError(
+                    f"the pool {self._folder()} is not the one this run was started with; restore it"
+                )
+        self._epoch, self._position = int(state["epoch"]), int(state["position"])
+        self.retired = set(state["retired"])
+
+    def _folder(self) -> Path:
+        return Path(self.cfg.train.pool) if self.cfg.train.pool else self.world.folder.path_of("pool")
+
+    def _order(self, size: int) -> list[int]:
+        order = list(range(size))
+        child_rng(self.cfg.seed, "pool", self._epoch).shuffle(order)
+        return order
+
+    async def _open(self) -> Pool:
+        """The pool; on first use its token cost goes into the ledger."""
+        if self.pool is None:
+            folder, world = self._folder(), self.world
+            if not self.cfg.train.pool and not (folder / MANIFEST).is_file():
+                with world.ledger.phase("design"):
+                    made = await sample_pool(self.cfg, world.chat, world.sandbox, DEFAULT_PROGRAMS)
+                write_pool(folder, made)
+            self.pool = read_pool(folder)
+            world.ledger.sampled("pool_design", self.pool.tokens)
+            world.folder.update_record(data={**world.folder.record.data, "pool": self.pool.digest})
+        return self.pool
+
+
+async def sample_pool(cfg: Config, chat: ChatPolicy, sandbox: Sandbox, n: int) -> Pool:
+    """Design and validate `n` distinct programs with the model as it is.
+
+    Raises InputError when the model does not manage within `MAX_ROUNDS_PER_PROGRAM * n` design rounds, or
+    none of many rounds brings a new program.
+    """
+    designer = Designer(cfg, chat, sandbox, heldout_programs())
+    programs: list[EnvProgram] = []
+    tokens, attempts, barren = 0, 0, 0
+    codes: Counter[str] = Counter()
+    for number in range(MAX_ROUNDS_PER_PROGRAM * n):
+        step, slots = number * cfg.design.every, cfg.design.designs
+        designs = await designer.round(step, slots, needed=n - len(programs))
+        new = [d.program for d in designs if accepted(d) and d.program is not None]
+        programs.extend(new)
+        tokens += sum(d.trajectory.sampled_tokens for d in designs)
+        attempts += len(designs)
+        codes.update(d.verdict.code for d in designs if d.verdict is not None)
+        barren = 0 if new else barren + 1
+        if len(programs) >= n or barren >= BARREN_ROUNDS:
+            break
+    if len(programs) < n:
+        common = ", ".join(f"{code} {count}" for code, count in codes.most_common(4))
+        raise InputError(
+            f"the model wrote only {len(programs)} of {n} distinct valid programs in {attempts} attempts "
+            f"({common}); ask for fewer programs or use a stronger model"
+        )
+    origin = {
+        "model": cfg.model,
+        "seed": cfg.seed,
+        "config": config_digest(cfg),
+        "attempts": attempts,
+        "codes": dict(sorted(codes.items())),
+    }
+    return Pool(tuple(programs[:n]), tokens, origin)
+
+
+def make_pool(cfg: Config, out: Path, *, size: int = DEFAULT_PROGRAMS) -> Pool:
+    """Make a pool of `size` distinct validated programs with the model of `cfg`, and write it to `out`.
+
+    Raises InputError when `out` already holds a pool or the model does not manage.
+    """
+    if (out / MANIFEST).exists():
+        raise InputError(f"{out} already holds a pool; choose another folder")
+    pool = asyncio.run(_make(cfg, size))
+    write_pool(out, pool)
+    return pool
+
+
+async def _make(cfg: Config, n: int) -> Pool:
+    from spade.envs.sandbox import Sandbox
+    from spade.serving.launch import open_chat
+
+    chat = await open_chat(cfg.model, cfg.serving)
+    try:
+        async with await Sandbox.start(cfg.sandbox) as sandbox:
+            return await sample_pool(cfg, chat, sandbox, n)
+    finally:
+        await chat.close()

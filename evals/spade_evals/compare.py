@@ -1,0 +1,241 @@
+"""Compare evaluated checkpoints on the same items, each against a reference.
+
+Runs of one recipe with different training seeds form one row. A row of one run gets the paired item
+bootstrap: it speaks of this checkpoint on these items. A row of several gets a t interval over per-seed
+differences: it speaks of the recipe, and below five seeds it is called descriptive only. Results under
+another protocol are shown, marked and not compared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from spade.errors import InputError
+from spade.registry import suggestion
+from spade.types import Comparison
+from spade_evals import stats
+from spade_evals.pairing import Differences, group, pairings, run_means
+from spade_evals.results import EvalRun, load
+
+ENOUGH_SEEDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table. `cells` maps a column to (score, standard error)."""
+
+    label: str
+    seeds: tuple[int, ...]
+    runs: int
+    comparable: bool
+    cells: dict[str, tuple[float, float]]
+    faults: int
+    ledger: dict[str, float]
+    tests: dict[str, Test] = field(default_factory=dict)
+    """By column; empty for the reference and for rows that cannot be compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """Significance of one difference. `gained` and `lost` count items solved by only one side (one run)."""
+
+    kind: str
+    p: float
+    p_holm: float
+    gained: int
+    lost: int
+    detectable: float
+
+
+@dataclass(frozen=True, slots=True)
+class CompareReport:
+    """Everything the tables show; `str()` is the terminal text, `spade.files.plain` the JSON."""
+
+    suite: str
+    reference: str
+    fingerprint: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    comparisons: tuple[Comparison, ...]
+    problems: tuple[str, ...]
+    files: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        from spade_evals.render import to_terminal
+
+        return to_terminal(self)
+
+    def comparison(self, name: str, column: str = stats.SCORE) -> Comparison:
+        """The comparison of one row in one column. Raises KeyError when there is none."""
+        for item in self.comparisons:
+            if (item.name, item.column) == (name, column):
+                return item
+        raise KeyError((name, column))
+
+
+def compare_runs(
+    paths: Sequence[Path | str],
+    reference: str | None = None,
+    out: Path | str | None = None,
+    *,
+    suite: str | None = None,
+) -> CompareReport:
+    """Compare the results behind `paths` (run folders, evaluation folders, files, or `NAME=path`).
+
+    `reference` names the row the others are compared with; by default the first. With `out`, tables,
+    `report.md` and `curves.png` are written there. Raises InputError for a path without an evaluation or an
+    unknown reference.
+    """
+    runs = [load(path, suite) for path in paths]
+    if not runs:
+        raise InputError("nothing to compare; name at least one evaluated run")
+    suites = sorted({run.suite for run in runs})
+    if len(suites) > 1:
+        raise InputError(f"the runs were evaluated on different suites ({', '.join(suites)}); compare one")
+    groups, problems = group(runs)
+    label = reference or next(iter(groups))
+    if label not in groups:
+        raise InputError(f"no run is called '{label}'{suggestion(label, groups)}")
+    report = _report(groups, label, problems)
+    if out is None:
+        return report
+    from spade_evals.render import write_outputs
+
+    return write_outputs(report, runs, Path(out))
+
+
+def _report(groups: Mapping[str, Sequence[EvalRun]], label: str, problems: list[str]) -> CompareReport:
+    base = groups[label]
+    fingerprint = base[0].fingerprint
+    columns = tuple(stats.columns_of([item.part for item in base[0].items.values()]))
+    rows: list[Row] = []
+    comparisons: list[Comparison] = []
+    for name, runs in groups.items():
+        strange = [run for run in runs if run.fingerprint != fingerprint]
+        for run in strange:
+            problems.append(f"'{name}' was evaluated differently and is not compared: {_why(run, base[0])}")
+        cells = row_cells(runs, columns)
+        tests: dict[str, Test] = {}
+        if name != label and not strange:
+            found, tests = contrast(name, label, runs, base, cells, problems)
+            comparisons += found
+        ledger = _mean_ledger(runs)
+        faults = sum(run.faults for run in runs)
+        seeds = tuple(sorted(run.seed for run in runs if run.seed is not None))
+        rows.append(Row(name, seeds, len(runs), not strange, cells, faults, ledger, tests))
+    return CompareReport(
+        base[0].suite, label, fingerprint, columns, tuple(rows), tuple(comparisons), tuple(problems)
+    )
+
+
+def _why(run: EvalRun, base: EvalRun) -> str:
+    keys = [key for key in base.protocol if run.protocol.get(key) != base.protocol[key]]
+    return (
+        ", ".join(f"{k} {run.protocol.get(k)} against {base.protocol[k]}" for k in keys) or "protocol differs"
+    )
+
+
+def row_cells(runs: Sequence[EvalRun], columns: Sequence[str]) -> dict[str, tuple[float, float]]:
+    """Score and standard error by column: over programs for one run, over training seeds for several."""
+    means = [run_means(run) for run in runs]
+    cells: dict[str, tuple[float, float]] = {}
+    for column in columns:
+        values = [m[column][:2] if column in m else (math.nan, math.nan) for m in means]
+        if len(values) == 1:
+            cells[column] = values[0]
+        else:
+            interval = stats.t_interval([mean for mean, _ in values])
+            cells[column] = (interval.mean, interval.stderr)
+    return cells
+
+
+def contrast(
+    name: str,
+    reference: str,
+    runs: Sequence[EvalRun],
+    base: Sequence[EvalRun],
+    cells: Mapping[str, tuple[float, float]],
+    problems: list[str],
+) -> tuple[list[Comparison], dict[str, Test]]:
+    """All columns of one row against the reference; columns without common items are left out."""
+    pairs = pairings(runs, base, problems, name)
+    names = [c for c in cells if all(c in stats.columns_of(list(p)) for p in pairs)]
+    if len(pairs) == 1:
+        intervals = stats.paired_bootstrap({part: diff for part, (diff, _) in pairs[0].items()})
+    else:
+        per_seed = [stats.column_means(p) for p in pairs]
+        intervals = {c: stats.t_interval([m[c][0] for m in per_seed]) for c in names}
+    binary = len(pairs) == 1 and _binary(runs[0]) and _binary(base[0])
+    tests = _tests(names, intervals, pairs, binary)
+    spread = stats.column_means(pairs[0])
+    out = []
+    for column in names:
+        interval = intervals[column]
+        unsure = len(pairs) == 1 and abs(interval.mean) < 1.96 * spread[column][1]
+        words = in_words(interval, reference, len(pairs), tests[column].detectable, unsure)
+        score, stderr = cells[column]
+        out.append(
+            Comparison(
+                name, reference, column, score, stderr,
+                interval.mean, interval.low, interval.high, interval.n, words,
+            )
+        )  # fmt: skip
+    return out, tests
+
+
+def _binary(run: EvalRun) -> bool:
+    return run.single and all(item.value in (0.0, 1.0) for item in run.items.values())
+
+
+def _tests(
+    names: Sequence[str],
+    intervals: Mapping[str, stats.Interval],
+    pairs: Sequence[Differences],
+    binary: bool,
+) -> dict[str, Test]:
+    """A test per column, Holm-adjusted over the columns of the row."""
+    raw: list[tuple[str, float, int, int]] = []
+    weights = stats.columns_of(list(pairs[0]))
+    for column in names:
+        interval = intervals[column]
+        gained = lost = 0
+        if len(pairs) > 1:
+            p = stats.t_p_value(interval) if len(pairs) >= ENOUGH_SEEDS else math.nan
+            raw.append(("t over seeds", p, 0, 0))
+            continue
+        diffs = np.concatenate([pairs[0][part][0] for part in weights[column]])
+        gained, lost = int((diffs > 0).sum()), int((diffs < 0).sum())
+        if binary:
+            raw.append(("McNemar", stats.mcnemar_exact(gained, lost), gained, lost))
+        else:
+            raw.append(("bootstrap", stats.normal_p_value(interval), gained, lost))
+    adjusted = stats.holm([p for _, p, _, _ in raw])
+    return {
+        column: Test(kind, p, holm, gained, lost, stats.detectable_effect(intervals[column].stderr))
+        for column, (kind, p, gained, lost), holm in zip(names, raw, adjusted, strict=True)
+    }
+
+
+def in_words(interval: stats.Interval, reference: str, runs: int, detectable: float, unsure: bool) -> str:
+    """What the numbers allow one to say."""
+    side = "higher" if interval.mean > 0 else "lower"
+    if runs > 1:
+        if runs < ENOUGH_SEEDS:
+            return f"descriptive only ({runs} seeds)"
+        if interval.excludes_zero:
+            return f"{side} than {reference} over {runs} training seeds"
+        return f"no difference from {reference} shown over {runs} training seeds"
+    if not interval.excludes_zero:
+        return f"no difference from {reference} shown (one of {detectable:.2f} would be found 4 times in 5)"
+    scope = "on these programs, not shown for new ones" if unsure else "on this suite"
+    return f"{side} than {reference} {scope}, for this one checkpoint"
+
+
+def _mean_ledger(runs: Sequence[EvalRun]) -> dict[str, float]:
+    keys = {key for run in runs for key in run.origin.ledger}
+    return {key: float(np.mean([run.origin.ledger.get(key, 0.0) for run in runs])) for key in sorted(keys)}

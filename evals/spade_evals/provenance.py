@@ -1,0 +1,129 @@
+"""Where an evaluated checkpoint comes from: its content hash, and the training run it belongs to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from spade.errors import InputError
+from spade.files import read_jsonl
+from spade.runs import RECORD, read_record
+from spade.types import RunRecord, content_id
+
+WHOLE = 512 * 2**20
+"""Weight files up to this many bytes are hashed whole; of larger ones the two ends and the size."""
+
+END = 8 * 2**20
+
+CHECKPOINTS = "checkpoints"
+
+REPEATED = ("seed", "out", "budget", "eval")
+"""Config sections that may differ between repetitions of one recipe; so may the pool's folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The training behind a checkpoint. All fields stay at their defaults for an untrained model."""
+
+    name: str = ""
+    """Name of the training config."""
+    seed: int | None = None
+    step: int | None = None
+    tokens: float | None = None
+    """Sampled tokens spent up to `step`."""
+    recipe: str = ""
+    """Hash of the run's config without what differs between repetitions; see `REPEATED`."""
+    folder: str = ""
+    """The run folder."""
+    model: str = ""
+    """The start checkpoint of that run."""
+    ledger: dict[str, float] = field(default_factory=dict)
+
+
+def checkpoint_hash(path: Path | None, spec: str) -> str:
+    """A hash of the weights and the config in `path`; of the words `spec` when there is no folder."""
+    if path is None or not path.is_dir():
+        return content_id(spec)[:16]
+    digest = hashlib.sha256()
+    for file in sorted(path.iterdir()):
+        if file.suffix != ".safetensors" and file.name not in ("config.json", "tokenizer.json"):
+            continue
+        if file.name.startswith(("trainer", "optim")):
+            continue  # optimiser state does not change what the model answers
+        digest.update(f"{file.name}:{file.stat().st_size}\n".encode())
+        digest.update(_content(file))
+    return digest.hexdigest()[:16]
+
+
+def _content(file: Path) -> bytes:
+    size = file.stat().st_size
+    with file.open("rb") as handle:
+        if size <= WHOLE:
+            return hashlib.file_digest(handle, "sha256").digest()
+        first = handle.read(END)
+        handle.seek(size - END)
+        return hashlib.sha256(first + handle.read(END)).digest()
+
+
+def run_of(path: Path | None) -> Path | None:
+    """The run folder that `path` (a run or one of its checkpoints) belongs to, or None."""
+    if path is None:
+        return None
+    above = path.absolute().parents
+    inside = [above[1]] if len(above) > 1 and above[0].name == CHECKPOINTS else []
+    return next((folder for folder in (path, *inside) if (folder / RECORD).is_file()), None)
+
+
+def step_of(path: Path | None) -> int | None:
+    """The step in a checkpoint's folder name, or None."""
+    match = re.fullmatch(r"step-(\d+)", path.name) if path is not None else None
+    return int(match.group(1)) if match else None
+
+
+def origin_of(run: Path | None, step: int | None) -> Origin:
+    """Read the record and the metrics of a run folder. `step` None means its last step."""
+    if run is None:
+        return Origin()
+    record = read_record(run)
+    rows = [row for row in read_jsonl(run / "metrics.jsonl") if "step" in row]
+    if step is not None:
+        rows = [row for row in rows if row["step"] <= step]
+    return Origin(
+        name=str(record.config.get("name", run.name)),
+        seed=record.seed,
+        step=step if step is not None else (rows[-1]["step"] if rows else None),
+        tokens=_tokens(rows, record, step),
+        recipe=recipe_of(record.config),
+        folder=str(run),
+        model=str(record.config.get("model", "")),
+        ledger=dict(record.ledger),
+    )
+
+
+def recipe_of(config: dict[str, Any]) -> str:
+    """12 hex digits that are equal for runs that differ in seed, folders and budget only."""
+    kept = {key: value for key, value in config.items() if key not in REPEATED}
+    if isinstance(kept.get("train"), dict):
+        kept["train"] = {k: v for k, v in kept["train"].items() if k != "pool"}
+    return content_id(json.dumps(kept, sort_keys=True, default=str))[:12]
+
+
+def _tokens(rows: list[dict[str, float]], record: RunRecord, step: int | None) -> float | None:
+    known = [row["tokens_total"] for row in rows if row.get("tokens_total") is not None]
+    if known:
+        return float(known[-1])
+    total = record.ledger.get("total_tokens")
+    return float(total) if total is not None and step is None else None
+
+
+def require_folder(path: Path) -> Path:
+    """Make `path` a folder. Raises InputError when it cannot be one."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make the folder {path}: {error.strerror}; use --out PATH") from error
+    return path

@@ -1,0 +1,230 @@
+"""Run a suite on a checkpoint: chunk by chunk, resumable, faults apart from scores.
+
+Two files are written into the output folder: `<task>.jsonl` with one line per item as chunks finish, and
+`<task>.json` with the result, its protocol and where the checkpoint comes from. Running the same command
+again plays only what is missing; samples of another protocol or checkpoint are moved aside, never mixed in.
+An infrastructure fault is not kept as an answer: such items are played again on the next run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spade import registry
+from spade.config import PlayConfig, SandboxConfig, ServingConfig
+from spade.errors import FaultKind
+from spade.files import append_lines, cut_torn_line, plain, read_jsonl, write_json
+from spade.report.progress import Counter, counter
+from spade.types import Fault, Item, ItemResult, SuiteResult, from_json
+from spade_evals.provenance import Origin, checkpoint_hash, origin_of, require_folder, run_of, step_of
+from spade_evals.suite import EvalProtocol, Setting, Suite, protocol_of, summarise
+
+if TYPE_CHECKING:
+    from spade.envs.sandbox import Sandbox
+
+    from spade.serving.launch import ChatPolicy
+
+FORMAT = "spade-eval-1"
+CHUNK = 128
+"""Items per chunk on an engine that does not say how many rows it takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The checkpoint under evaluation."""
+
+    ref: str
+    checkpoint: str
+    """Content hash of the weights, or of the reference's words."""
+    origin: Origin = field(default_factory=Origin)
+
+
+def run_eval(
+    ref: str,
+    suite_name: str,
+    out: Path | str,
+    *,
+    seed: int = 0,
+    limit: int | None = None,
+    serving: ServingConfig | None = None,
+    sandbox: SandboxConfig | None = None,
+    play: PlayConfig | None = None,
+    quiet: bool = False,
+) -> SuiteResult:
+    """Evaluate the model `ref` on a suite and write the files named above into `out`.
+
+    `seed` fixes items and sampling, so give every checkpoint the same one. `play` defaults to the neutral
+    `PlayConfig()`; only its sampling and limits are used. Raises InputError for a bad reference, ConfigError
+    for an unknown suite, BackendError when the engine fails (what was finished stays on disk).
+    """
+    suite: Suite = registry.resolve("suite", suite_name)()
+    return asyncio.run(
+        _open_and_run(
+            ref,
+            suite,
+            Path(out),
+            seed,
+            limit,
+            serving or ServingConfig(),
+            sandbox or SandboxConfig(),
+            play or PlayConfig(),
+            quiet,
+        )
+    )
+
+
+async def _open_and_run(
+    ref: str,
+    suite: Suite,
+    out: Path,
+    seed: int,
+    limit: int | None,
+    serving: ServingConfig,
+    sandbox: SandboxConfig,
+    play: PlayConfig,
+    quiet: bool,
+) -> SuiteResult:
+    from spade.envs.sandbox import Sandbox
+
+    from spade.serving.launch import open_chat
+
+    subject = subject_of(ref)
+    chat = await open_chat(ref, serving)
+    try:
+        async with await Sandbox.start(sandbox) as box:
+            return await evaluate(
+                chat, suite, box, out, subject, seed=seed, limit=limit, play=play, quiet=quiet
+            )
+    finally:
+        await chat.policy.close()
+
+
+def subject_of(ref: str) -> Subject:
+    """Resolve a reference to its hash and training run. Raises InputError for an unknown one."""
+    from spade.serving.launch import resolve_ref
+
+    model = resolve_ref(ref)
+    step = step_of(model.path) if model.step is None else model.step
+    return Subject(ref, checkpoint_hash(model.path, ref), origin_of(run_of(model.path), step))
+
+
+async def evaluate(
+    chat: ChatPolicy,
+    suite: Suite,
+    sandbox: Sandbox,
+    out: Path,
+    subject: Subject,
+    *,
+    seed: int = 0,
+    limit: int | None = None,
+    play: PlayConfig | None = None,
+    quiet: bool = False,
+) -> SuiteResult:
+    """The same with an open policy and sandbox; neither is closed."""
+    setting = Setting(chat, sandbox, play or PlayConfig(), seed)
+    items = suite.items(seed, limit)
+    protocol = protocol_of(suite, items, setting)
+    store = Samples(require_folder(out) / f"{task_name(suite.name, subject, seed, limit)}.jsonl")
+    done = store.load(f"{protocol.fingerprint}-{subject.checkpoint}", {item.id for item in items})
+    missing = [item for item in items if item.id not in done]
+    started = time.monotonic()
+    with _progress(quiet, len(items), suite.name, subject.ref) as progress:
+        await _play_missing(suite, missing, setting, store, done, progress, len(items) - len(missing))
+    results = [done[item.id] for item in items]
+    played = {item.part for item in items}
+    result = summarise(suite.name, subject.ref, protocol.fingerprint, results, played)
+    seconds = time.monotonic() - started
+    document = _document(result, protocol, subject, store.path.name, seconds)
+    write_json(store.path.with_suffix(".json"), document)
+    return result
+
+
+def _progress(quiet: bool, total: int, suite: str, ref: str) -> AbstractContextManager[Counter | None]:
+    return nullcontext() if quiet else counter(total, f"{suite} on {ref}")
+
+
+async def _play_missing(
+    suite: Suite,
+    missing: Sequence[Item],
+    setting: Setting,
+    store: Samples,
+    done: dict[str, ItemResult],
+    progress: Counter | None,
+    before: int,
+) -> None:
+    """Play chunk after chunk; each is on disk before the next starts."""
+    policy = setting.chat.policy
+    size = max(1, policy.max_rows) if policy.lockstep else CHUNK
+    for at in range(0, len(missing), size):
+        base = before + at
+
+        def on_done(finished: int, total: int, base: int = base) -> None:
+            if progress is not None:
+                progress.update(base + finished)
+
+        rows = await suite.run(missing[at : at + size], replace(setting, on_done=on_done))
+        store.append(rows)
+        done.update({row.item_id: row for row in rows})
+
+
+class Samples:
+    """The item results of one task on disk, keyed by protocol and checkpoint."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.key = ""
+
+    def load(self, key: str, wanted: set[str]) -> dict[str, ItemResult]:
+        """What is already there for `key`, by item id. A file of another key is moved aside."""
+        self.key = key
+        if not self.path.exists():
+            return {}
+        cut_torn_line(self.path)
+        rows = read_jsonl(self.path)
+        other = next((str(row.get("key")) for row in rows if row.get("key") != key), None)
+        if other is not None:
+            self.path.rename(self.path.with_name(f"{self.path.stem}.{other[:12]}.old.jsonl"))
+            return {}
+        results = [from_json(ItemResult, row) for row in rows]
+        return {r.item_id: r for r in results if r.item_id in wanted and not _lost(r)}
+
+    def append(self, rows: Sequence[ItemResult]) -> None:
+        """Write finished items; on return they are on disk."""
+        append_lines(self.path, [{"key": self.key, **plain(row)} for row in rows])
+
+
+def _lost(row: ItemResult) -> bool:
+    return isinstance(row.outcome, Fault) and row.outcome.kind is FaultKind.INFRASTRUCTURE
+
+
+def task_name(suite: str, subject: Subject, seed: int, limit: int | None) -> str:
+    """File name of a task: the suite, the step of the checkpoint, and what differs from the defaults."""
+    step = subject.origin.step
+    parts = [suite if step is None else f"{suite}@{step:06d}"]
+    parts += [f"s{seed}"] if seed else []
+    parts += [f"limit{limit}"] if limit is not None else []
+    return "-".join(parts)
+
+
+def _document(
+    result: SuiteResult, protocol: EvalProtocol, subject: Subject, samples: str, seconds: float
+) -> dict[str, Any]:
+    lost = result.faults.get(FaultKind.INFRASTRUCTURE.value, 0)
+    return {
+        "format": FORMAT,
+        "complete": not lost,
+        "result": plain(result),
+        "fingerprint": protocol.fingerprint,
+        "protocol": plain(protocol),
+        "ref": subject.ref,
+        "checkpoint": subject.checkpoint,
+        "origin": plain(subject.origin),
+        "samples": samples,
+        "seconds": round(seconds, 2),
+    }

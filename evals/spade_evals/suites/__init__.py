@@ -1,0 +1,1 @@
+"""The evaluation suites, one module each; names are rows of `spade.registry`."""

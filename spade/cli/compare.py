@@ -1,0 +1,27 @@
+"""`spade compare`: evaluated runs side by side, each against a reference on the same items."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from spade.cli.main import add_json, emit, lazy
+
+
+def add_compare(parser: argparse.ArgumentParser) -> bool:
+    """Arguments of `spade compare`."""
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run or evaluation folders, or NAME=folder")
+    parser.add_argument("--reference", help="name of the run the others are compared with; default the first")
+    parser.add_argument("--suite", help="suite to compare, when the runs have results of several")
+    parser.add_argument("--out", type=Path, help="folder for the tables")
+    add_json(parser)
+    parser.set_defaults(handler=run)
+    return False
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the comparison; the tables go to `--out`."""
+    compare_runs = lazy("spade_evals.compare:compare_runs")
+    report = compare_runs(args.runs, args.reference, args.out, suite=args.suite)
+    emit(args, report, str(report))
+    return 0

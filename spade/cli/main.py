@@ -1,0 +1,148 @@
+"""`spade VERB ...`: find the verb, run it, turn an error into one sentence and an exit code.
+
+Exit codes: 0 done, 1 failed, 2 wrong input, 130 interrupted. `SPADE_DEBUG=1` shows tracebacks.
+Only the standard library is imported before the verb is known, so that `spade --help` is instant.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import difflib
+import importlib
+import io
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from spade.errors import InputError, SpadeError
+
+VERBS: dict[str, tuple[str, str]] = {
+    "train": ("spade.cli.train:add_train", "run a training config (self-play or a baseline)"),
+    "eval": ("spade.cli.evaluate:add_eval", "evaluate a checkpoint on a suite"),
+    "compare": ("spade.cli.compare:add_compare", "compare evaluated runs with paired statistics"),
+    "config": ("spade.cli.tools:add_config", "show, diff or describe configurations"),
+    "list": ("spade.cli.tools:add_list", "list suites, sources, backends, stages, sinks, configs"),
+    "run": ("spade.cli.tools:add_run", "summarise or publish a run folder"),
+    "envs": ("spade.cli.delegate:add_envs", "validate, run or play environment programs"),
+    "pool": ("spade.cli.delegate:add_pool", "make or inspect a pool of programs"),
+    "corpus": ("spade.cli.delegate:add_corpus", "inspect the documents behind the briefs"),
+    "models": ("spade.cli.delegate:add_models", "fetch or list small models"),
+    "embedded": ("spade.cli.delegate:add_embedded", "build or describe the embedded model"),
+    "doctor": ("spade.cli.doctor:add_doctor", "check this machine and installation"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of the `spade` command; returns the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # "±" on an ASCII terminal is no reason to fail
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(usage(), file=sys.stdout if arguments else sys.stderr)
+        return 0 if arguments else 2
+    if arguments[0] in ("-V", "--version"):
+        from spade import __version__
+
+        print(f"spade {__version__}")
+        return 0
+    try:
+        return _run(arguments[0], arguments[1:])
+    except SpadeError as error:
+        if os.environ.get("SPADE_DEBUG"):
+            raise
+        print(f"spade: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        if os.environ.get("SPADE_DEBUG"):
+            raise
+        print("spade: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader (`| head`) is gone; Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def usage() -> str:
+    """The text of `spade --help`: one line per verb."""
+    width = max(map(len, VERBS))
+    lines = [f"  {verb:<{width}}  {phrase}" for verb, (_, phrase) in VERBS.items()]
+    return "\n".join(
+        [
+            "usage: spade VERB [options]",
+            "",
+            "Self-play in adaptive synthetic executable environments.",
+            "",
+            *lines,
+            "",
+            "spade VERB --help explains a verb; start with: spade train demo",
+        ]
+    )
+
+
+def emit(args: argparse.Namespace, value: Any, text: str) -> None:
+    """Print the one result of a verb: a JSON document with `--json`, else `text`."""
+    if not args.json:
+        print(text)
+        return
+    from spade.files import plain
+
+    # `redirected` sends everything else to stderr, so the document goes to the process's real stdout.
+    print(json.dumps(plain(value), indent=2, ensure_ascii=False, default=str), file=args.stdout)
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """The `--json` flag every verb has."""
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON document on stdout, logs on stderr"
+    )
+
+
+def positive(text: str) -> int:
+    """Argument type: a whole number from 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a positive whole number")
+    return int(text)
+
+
+def lazy(where: str) -> Any:
+    """Import "module:attr" now. Raises InputError when a package that it needs is not installed."""
+    module_name, _, attribute = where.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise InputError(f"this command needs the module '{error.name}', which is not installed") from error
+    return getattr(module, attribute)
+
+
+def _run(verb: str, rest: list[str]) -> int:
+    if verb not in VERBS:
+        near = difflib.get_close_matches(verb, VERBS, n=1, cutoff=0.4)
+        hint = f"did you mean 'spade {near[0]}'?" if near else "spade --help lists the verbs"
+        raise InputError(f"unknown verb '{verb}'; {hint}")
+    where, phrase = VERBS[verb]
+    parser = argparse.ArgumentParser(prog=f"spade {verb}", description=phrase)
+    nested = lazy(where)(parser)
+    # Intermixed parsing allows `spade train demo --json seed=1`; argparse cannot mix it with sub-verbs.
+    args = parser.parse_args(rest) if nested else parser.parse_intermixed_args(rest)
+    args.stdout = sys.stdout
+    args.command = _command(verb, rest)
+    # Handlers here print their document with `emit`; whatever else is printed below them is a log.
+    # Delegated handlers (envs, embedded) print their own document.
+    ours = getattr(args, "json", False) and args.handler.__module__.startswith("spade.cli.")
+    with contextlib.redirect_stdout(sys.stderr) if ours else contextlib.nullcontext():
+        return args.handler(args) or 0
+
+
+def _command(verb: str, rest: Sequence[str]) -> str:
+    import shlex
+
+    return shlex.join(["spade", verb, *rest])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

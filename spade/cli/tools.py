@@ -1,0 +1,150 @@
+"""`spade config`, `spade list`, `spade run`: looking at things without starting any."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from spade import registry
+from spade.cli.main import add_json, emit
+from spade.config_load import (
+    config_digest,
+    config_from_dict,
+    config_names,
+    diff_configs,
+    dump_yaml,
+    json_schema,
+    load_config,
+)
+from spade.errors import ConfigError
+from spade.files import read_jsonl
+from spade.runs import RECORD, publish_record, read_record
+from spade.types import RunRecord
+
+METRICS = "metrics.jsonl"
+
+
+def add_config(parser: argparse.ArgumentParser) -> bool:
+    """Arguments of `spade config show|diff|schema`."""
+    sub = parser.add_subparsers(dest="action", required=True, metavar="show|diff|schema")
+    show = sub.add_parser("show", help="print a config with everything resolved")
+    show.add_argument("config", help="shipped name, YAML file or run folder")
+    show.add_argument("overrides", nargs="*", metavar="key=value")
+    diff = sub.add_parser("diff", help="print the keys in which two configs or runs differ")
+    diff.add_argument("left", help="shipped name, YAML file or run folder")
+    diff.add_argument("right", help="shipped name, YAML file or run folder")
+    schema = sub.add_parser("schema", help="print the JSON schema, with the meaning of every key")
+    for child, handler in ((show, _show), (diff, _diff), (schema, _schema)):
+        add_json(child)
+        child.set_defaults(handler=handler)
+    return True
+
+
+def add_list(parser: argparse.ArgumentParser) -> bool:
+    """Arguments of `spade list`."""
+    kinds = [*(f"{kind}s" for kind in registry.KINDS), "configs"]
+    parser.add_argument("kind", metavar="|".join(kinds), help="what to list")
+    add_json(parser)
+    parser.set_defaults(handler=_list)
+    return False
+
+
+def add_run(parser: argparse.ArgumentParser) -> bool:
+    """Arguments of `spade run show|publish`."""
+    sub = parser.add_subparsers(dest="action", required=True, metavar="show|publish")
+    show = sub.add_parser("show", help="summarise a run: where it came from and how far it is")
+    publish = sub.add_parser("publish", help="copy a run's record to RESULTS/records")
+    for child, handler in ((show, _run_show), (publish, _run_publish)):
+        child.add_argument("run", help="run folder")
+        add_json(child)
+        child.set_defaults(handler=handler)
+    publish.add_argument("--results", default="results", help="results folder; default results")
+    return True
+
+
+def _load(name: str, overrides: list[str]) -> Any:
+    if (Path(name) / RECORD).is_file():
+        if overrides:
+            raise ConfigError(f"{name} is a run folder, whose config is fixed; leave out {overrides[0]}")
+        return config_from_dict(read_record(name).config, name)
+    return load_config(name, overrides)
+
+
+def _show(args: argparse.Namespace) -> int:
+    cfg = _load(args.config, args.overrides)
+    digest = config_digest(cfg)
+    value = {"config": cfg.model_dump(mode="json"), "digest": digest}
+    emit(args, value, f"# digest: {digest}\n{dump_yaml(cfg).rstrip()}")
+    return 0
+
+
+def _diff(args: argparse.Namespace) -> int:
+    rows = diff_configs(_load(args.left, []), _load(args.right, []))
+    text = "\n".join(f"{key}: {left!r} -> {right!r}" for key, left, right in rows)
+    value = [{"key": key, "left": left, "right": right} for key, left, right in rows]
+    emit(args, value, text or "no difference")
+    return 0
+
+
+def _schema(args: argparse.Namespace) -> int:
+    value = json_schema()
+    emit(args, value, json.dumps(value, indent=2))
+    return 0
+
+
+def _list(args: argparse.Namespace) -> int:
+    if args.kind == "configs":
+        emit(args, config_names(), "\n".join(config_names()))
+        return 0
+    kind = args.kind.removesuffix("s")
+    if kind not in registry.KINDS:
+        options = [*(f"{k}s" for k in registry.KINDS), "configs"]
+        raise ConfigError(f"cannot list '{args.kind}'{registry.suggestion(args.kind, options)}")
+    rows = {name: registry.target(kind, name) for name in registry.names(kind)}
+    width = max(map(len, rows), default=0)
+    text = "\n".join(f"{name:<{width}}  {where}" for name, where in rows.items())
+    emit(args, rows, text or f"no {args.kind} registered")
+    return 0
+
+
+def _run_show(args: argparse.Namespace) -> int:
+    record = read_record(args.run)
+    rows = read_jsonl(Path(args.run) / METRICS)
+    last = rows[-1] if rows else {}
+    checkpoints = sorted(p.name for p in (Path(args.run) / "checkpoints").glob("step-*"))
+    value = {"record": record, "steps": len(rows), "last": last, "checkpoints": checkpoints}
+    emit(args, value, _summary(record, rows, checkpoints))
+    return 0
+
+
+def _summary(record: RunRecord, rows: list[dict[str, Any]], checkpoints: list[str]) -> str:
+    machine = record.hardware
+    lines = [
+        f"run         {record.id} ({record.kind}), {record.status}, started {record.started}",
+        f"command     {record.command}",
+        f"config      digest {record.digest[:12]}, seed {record.seed}, model {record.config.get('model')}",
+        f"machine     {machine.get('cpu')}, {machine.get('cores')} cores, {machine.get('memory_gib')} GiB, "
+        f"GPU {', '.join(machine.get('gpus') or []) or 'none'}; sandbox {record.sandbox_level or 'unknown'}",
+        f"versions    {', '.join(f'{name} {text}' for name, text in record.versions.items())}",
+        f"checkpoints {', '.join(checkpoints) or 'none'}",
+    ]
+    for title, values in (("ledger", record.ledger), ("scores", record.scores)):
+        if values:
+            lines.append(f"{title:<12}" + ", ".join(f"{k} {_number(v)}" for k, v in values.items()))
+    if not rows:
+        return "\n".join([*lines, "metrics     none yet"])
+    lines.append(f"last of {len(rows)} metric rows:")
+    width = max(map(len, rows[-1]))
+    return "\n".join(lines + [f"  {key:<{width}}  {_number(value)}" for key, value in rows[-1].items()])
+
+
+def _run_publish(args: argparse.Namespace) -> int:
+    path = publish_record(args.run, args.results)
+    emit(args, {"record": str(path)}, str(path))
+    return 0
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,110 @@
+"""`spade train`: config -> run folder -> training loop -> evaluation that belongs to the run."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from spade import registry
+from spade.cli.evaluate import evaluate
+from spade.cli.main import add_json, emit, lazy
+from spade.config import Config
+from spade.config_load import config_digest, dump_yaml, load_config
+from spade.errors import ConfigError, InputError, InterruptedRun
+from spade.interrupt import StopFlag
+from spade.machine import require_device
+from spade.runs import RunFolder, read_record
+
+CHECKPOINTS = "checkpoints"
+
+
+def add_train(parser: argparse.ArgumentParser) -> bool:
+    """Arguments of `spade train`."""
+    parser.add_argument("config", help="name of a shipped config, or a YAML file")
+    parser.add_argument(
+        "overrides", nargs="*", metavar="key=value", help="values over the config's, such as seed=1"
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="insist on an existing run (it is resumed anyway)"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="check everything, print the resolved config, stop"
+    )
+    add_json(parser)
+    parser.set_defaults(handler=run)
+    return False
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check, open the run folder, train, evaluate, summarise."""
+    cfg = with_budget(load_config(args.config, args.overrides))
+    check(cfg)
+    if args.dry_run:
+        folder = cfg.out or f"runs/{cfg.name}-s{cfg.seed}"
+        head = f"# run folder: {folder}\n# digest: {config_digest(cfg)}\n"
+        value = {"config": cfg.model_dump(mode="json"), "digest": config_digest(cfg), "out": folder}
+        emit(args, value, head + dump_yaml(cfg).rstrip())
+        return 0
+    run_training = lazy("spade.train.loop:run_training")
+    opened = RunFolder.create_or_resume(cfg, "train", args.command, resume=args.resume or None)
+    summary, status = train(cfg, opened, run_training)
+    summary = {"run": str(opened.path), "status": status, **summary}
+    emit(args, summary, "\n".join(f"{key}: {_short(value)}" for key, value in summary.items()))
+    return 130 if status == "interrupted" else 0
+
+
+def train(cfg: Config, folder: RunFolder, run_training: Callable[..., Any]) -> tuple[dict[str, Any], str]:
+    """Run the loop in an open folder; whatever happens, the record ends with a true status."""
+    status = "failed"
+    try:
+        with StopFlag() as stop:
+            summary = dict(run_training(cfg, folder, stop) or {})
+            if not stop.requested:
+                summary |= _evaluations(cfg, folder)
+            status = "interrupted" if stop.requested else "finished"
+    except (KeyboardInterrupt, InterruptedRun):
+        status = "interrupted"
+        raise
+    finally:
+        folder.finish(status)
+    return summary, status
+
+
+def check(cfg: Config) -> None:
+    """Find what would fail later: source name, device, start checkpoint. Raises ConfigError or InputError."""
+    registry.target("source", cfg.train.source)
+    registry.target("backend", cfg.serving.type)
+    require_device(cfg.serving.device)
+    lazy("spade.serving.launch:resolve_ref")(cfg.model)
+    if cfg.train.pool is not None and not Path(cfg.train.pool).exists():
+        raise InputError(f"train.pool: there is no pool at {cfg.train.pool}; make one with spade pool make")
+
+
+def with_budget(cfg: Config) -> Config:
+    """Replace `budget.like` by the token total of that run, so that the digest holds the number itself."""
+    if cfg.budget.like is None:
+        return cfg
+    total = read_record(cfg.budget.like).ledger.get("total_tokens")
+    if not total:
+        raise ConfigError(
+            f"budget.like: the run {cfg.budget.like} has no token total yet; let it finish first"
+        )
+    return cfg.model_copy(
+        update={"budget": cfg.budget.model_copy(update={"total_tokens": int(total), "like": None})}
+    )
+
+
+def _evaluations(cfg: Config, folder: RunFolder) -> dict[str, Any]:
+    """Evaluate what `eval.at_end` and `eval.every` ask for; returns suite result by checkpoint."""
+    refs = [str(folder.path)] if cfg.eval.at_end else []
+    if cfg.eval.every:
+        kept = sorted(int(p.name.removeprefix("step-")) for p in (folder.path / CHECKPOINTS).glob("step-*"))
+        refs += [f"{folder.path}@{step}" for step in kept if step % cfg.eval.every == 0]
+    suite, seed, limit = cfg.eval.suite, cfg.eval.seed, cfg.eval.episodes
+    return {f"eval {ref}": evaluate(cfg, ref, suite, seed=seed, limit=limit) for ref in refs}
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,1 @@
+"""The Designer: briefs and prompts, corpus documents, parsing of what was written, hints."""

@@ -1,0 +1,147 @@
+"""Supervised samples for both roles, in the chat format and with the very templates used at run time.
+
+Kinds: a design (brief → program), a hint (program → strategy), an episode (plain or hinted, games or tool
+use), and raw text. Each sample is token ids plus a mask that is 1 on the assistant's tokens.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from spade.design.prompts import agent_message, designer_messages, hint_messages
+from spade.embedded.mech_tools import TOOL_SKILLS
+from spade.embedded.mechanics import Mechanic, SampledProgram, registry, sample_program, tool_registry
+from spade.embedded.players import HINTED_EXPERT, PLAIN_EXPERT, play
+from spade.envs.memory import Exemplar, Record, show_exemplar
+from spade.play.actions import BoxedCodec
+from spade.types import Message
+
+DOCUMENT_TOKENS = 96
+EXEMPLAR_TOKENS = 170
+TEMPLATE = "short"
+HINTED_SHARE = 0.4
+MIX = {"design": 0.12, "tool_design": 0.02, "hint": 0.04, "episode": 0.77, "tool_episode": 0.05}
+"""Share of samples by kind. Designs are long (document and memory come first), so their token share is larger."""
+
+DIFFICULTIES = ("easy", "medium", "hard")
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One sample: token ids and a 0/1 mask over them (1 = trained)."""
+
+    ids: list[int]
+    mask: list[int]
+    kind: str
+
+
+class SampleMaker:
+    """Draws samples; `documents` are corpus texts, `tokenizer` the embedded model's."""
+
+    def __init__(self, tokenizer: Any, documents: Sequence[str], seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.tokenizer = tokenizer
+        self.documents = list(documents)
+        self.mechanics = {**registry(), **tool_registry()}
+        self.by_topic = {m.name: [d for d in documents if fits(m, d)] for m in self.mechanics.values()}
+        self.codec = BoxedCodec()
+        self.roles = {r: tokenizer.convert_tokens_to_ids(f"<|{r}|>") for r in ("system", "user", "assistant", "tool")}
+        self.end = tokenizer.convert_tokens_to_ids("<|end|>")
+
+    def draw(self) -> Encoded:
+        """One sample of a random kind."""
+        kind = self.rng.choices(list(MIX), list(MIX.values()))[0]
+        makers: dict[str, Callable[[bool], list[Message]]] = {"design": self.design, "episode": self.episode}
+        if kind == "hint":
+            return self.encode(self.hint(), kind)
+        return self.encode(makers[kind.removeprefix("tool_")](kind.startswith("tool_")), kind)
+
+    def encode(self, messages: Sequence[Message], kind: str) -> Encoded:
+        """Tokens of a conversation; only the assistant's content and its end token are trained."""
+        ids: list[int] = []
+        mask: list[int] = []
+        for m in messages:
+            content = self.tokenizer.encode(m.content, add_special_tokens=False)
+            trained = int(m.role == "assistant")
+            ids += [self.roles[m.role], *content, self.end]
+            mask += [0] + [trained] * (len(content) + 1)
+        return Encoded(ids, mask, kind)
+
+    def document(self, mechanic: Mechanic) -> str:
+        """A corpus text, most often one that suits the mechanic, cut to the Designer's token budget."""
+        fitting = self.by_topic[mechanic.name]
+        text = self.rng.choice(fitting if fitting and self.rng.random() < 0.6 else self.documents)
+        ids = self.tokenizer.encode(text, add_special_tokens=False)
+        return str(self.tokenizer.decode(ids[:DOCUMENT_TOKENS]))
+
+    def design(self, tools: bool) -> list[Message]:
+        """Brief with zero to three memory exemplars, answered by a program in a fenced block."""
+        sampled = sample_program(self.rng, tools=tools)
+        skill = self.rng.choice(TOOL_SKILLS) if tools else sampled.mechanic.skill
+        count = self.rng.choice((0, 0, 0, 1, 2, 3))
+        exemplars = [self.exemplar(sampled, tools) for _ in range(count)]
+        messages = designer_messages(
+            self.document(sampled.mechanic),
+            skill,
+            "tool_use" if tools else "multi_turn",
+            self.rng.choices(DIFFICULTIES, (0.2, 0.6, 0.2))[0],
+            exemplars,
+            TEMPLATE,
+        )
+        return [*messages, Message("assistant", f"```python\n{sampled.code}```")]
+
+    def exemplar(self, sampled: SampledProgram, tools: bool) -> Exemplar:
+        """A remembered program of the same skill with made-up statistics."""
+        other = sample_program(self.rng, skill=sampled.mechanic.skill, tools=tools)
+        solve, regret = self.rng.random(), self.rng.uniform(-0.2, 0.6)
+        record = Record("", other.code, other.mechanic.skill, solve, solve, regret, 0)
+        return show_exemplar(record, EXEMPLAR_TOKENS, self.count)
+
+    def count(self, text: str) -> int:
+        """Tokens of a text."""
+        return len(self.tokenizer.encode(text, add_special_tokens=False))
+
+    def hint(self) -> list[Message]:
+        """Program source, answered by one of the mechanic's strategy hints."""
+        sampled = sample_program(self.rng, tools=self.rng.random() < 0.1)
+        hint = self.rng.choice(sampled.mechanic.hints)
+        return [*hint_messages(sampled.code, TEMPLATE), Message("assistant", hint)]
+
+    def episode(self, tools: bool) -> list[Message]:
+        """A scripted play; hinted ones are skilled more often."""
+        sampled = sample_program(self.rng, tools=tools)
+        hinted = self.rng.random() < HINTED_SHARE
+        game = play(sampled, self.rng, HINTED_EXPERT if hinted else PLAIN_EXPERT)
+        hint = self.rng.choice(sampled.mechanic.hints) if hinted else None
+        instruction = TOOL_INSTRUCTION if tools else self.codec.instruction
+        messages = [agent_message(game.first, hint, TEMPLATE, instruction)]
+        if tools:
+            messages.insert(0, Message("system", tool_listing(sampled.code)))
+        for action, reply in game.moves:
+            messages.append(Message("assistant", action if tools else self.codec.wrap(action)))
+            messages.append(Message("tool" if tools else "user", reply))
+        return messages[:-1]
+
+
+TOOL_INSTRUCTION = "Do what the user asks with tool calls, then answer done."
+
+
+def tool_listing(code: str) -> str:
+    """The tools as the chat template writes them: `name(arguments): description`, one a line."""
+    from spade.embedded.mechanics import load
+
+    rows = load(code).schemas()
+    return "".join(
+        f"{t['function']['name']}({', '.join(t['function']['parameters']['properties'])}): "
+        f"{t['function']['description']}\n"
+        for t in rows
+    )
+
+
+def fits(mechanic: Mechanic, document: str) -> bool:
+    """Whether a document speaks of the mechanic's topics (two different topic words)."""
+    words = set(document.lower().replace(",", " ").replace(".", " ").split())
+    return sum(any(w.startswith(t) for w in words) for t in mechanic.topics) >= 2

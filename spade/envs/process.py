@@ -1,0 +1,280 @@
+"""The parent's end of one worker process: batches out, checked results in, and one way to die."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+
+from spade.envs.link import ZygoteLink
+from spade.envs.wire import (
+    FrameReader,
+    OpResult,
+    ProtocolError,
+    Request,
+    Value,
+    check_result,
+    decode_answer,
+    encode_request,
+)
+from spade.errors import FaultCode, ProgramFault, SandboxError
+
+START_SECONDS = 30.0
+"""A worker that has not started by then is lost (the machine's fault, not the program's)."""
+DEATH_NOTICE_SECONDS = 0.25
+"""Time between a closed channel and the zygote's word that the process is gone."""
+
+
+class Ended(StrEnum):
+    """How a worker process came to its end."""
+
+    KILLED = "killed"
+    """By the parent, at a limit."""
+    DIED = "died"
+    """By itself."""
+    BAD_FRAMES = "bad_frames"
+    """By the parent, for breaking the protocol."""
+    LOST = "lost"
+    """Not the program's doing."""
+    CLOSED = "closed"
+    """By its user."""
+
+
+class Process:
+    """One worker process. One batch at a time; a second waits for the first."""
+
+    def __init__(self, number: int, link: ZygoteLink, cpu_seconds: float, wall_seconds: float) -> None:
+        self.number = number
+        self.ended: Ended | None = None
+        self.violations: list[str] = []
+        """Forbidden attempts the worker noted, oldest first."""
+        self.on_end: Callable[[Process], None] = lambda _: None
+        self.on_busy: Callable[[Process], None] = lambda _: None
+        self._link = link
+        self._limits = (cpu_seconds, wall_seconds)
+        self._loop = asyncio.get_running_loop()
+        self._lock = asyncio.Lock()
+        self._fault: ProgramFault | None = None
+        self._started = False
+        self._pid = 0  # 0 also where it cannot be known; then only the wall limit applies
+        self._pidfd: int | None = None
+        self._created = time.monotonic()
+        self._began = (0.0, 0.0)  # wall, CPU at the last sign of progress
+        self._reader = FrameReader()
+        self._ops: Sequence[Request] = ()
+        self._results: list[OpResult] = []
+        self._waiter: asyncio.Future[None] | None = None
+        self._socket: socket.socket | None = self._spawn()
+
+    # --- starting --------------------------------------------------------------------------------------
+
+    def _spawn(self) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        try:
+            self._link.spawn(self, theirs, "serve")
+        except SandboxError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        self._loop.add_reader(ours, self._readable)
+        return ours
+
+    def on_started(self, pid: int, pidfd: int | None) -> None:
+        """The zygote forked it."""
+        if self.ended is not None:
+            self._pidfd = pidfd
+            self._signal()
+            return
+        self._started, self._pid, self._pidfd = True, pid, pidfd
+        if pidfd is not None and self._link.level == "L3":
+            self._pid = outer_pid(pidfd)  # the zygote only knows the pid inside its own namespace
+        self._began = (time.monotonic(), 0.0)
+
+    # --- batches ---------------------------------------------------------------------------------------
+
+    async def batch(self, ops: Sequence[Request]) -> list[OpResult]:
+        """Results in the order of `ops`, each a value or a ProgramFault. A dead worker answers its fault."""
+        async with self._lock:
+            if not ops:
+                return []
+            if self._fault is not None:
+                return [self._fault] * len(ops)
+            data = encode_request(ops)
+            self._ops, self._results = ops, []
+            self._waiter = self._loop.create_future()
+            self._began = (time.monotonic(), self._cpu())
+            self.on_busy(self)
+            try:
+                await self._send(data)
+                await self._waiter
+            except asyncio.CancelledError:
+                self.end(Ended.CLOSED, FaultCode.LOST, "the caller gave up")
+                raise
+            results, self._results, self._ops, self._waiter = self._results, [], (), None
+            if len(results) < len(ops):
+                fault = self._fault or ProgramFault(FaultCode.LOST, "no answer")
+                results += [fault] * (len(ops) - len(results))
+            return results
+
+    async def _send(self, data: bytes) -> None:
+        assert self._socket is not None
+        try:
+            sent = self._socket.send(data)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            return  # the process is gone; its reader notices
+        if sent < len(data):
+            with contextlib.suppress(OSError):
+                await self._loop.sock_sendall(self._socket, data[sent:])
+
+    def _readable(self) -> None:
+        if self._socket is None:
+            return
+        try:
+            data = self._socket.recv(1 << 18)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._loop.remove_reader(self._socket)
+            self._loop.call_later(DEATH_NOTICE_SECONDS, self._closed_channel)
+            return
+        try:
+            self._accept(data)
+        except ProtocolError as error:
+            self.end(Ended.BAD_FRAMES, FaultCode.PROTOCOL, f"the worker sent {error}")
+
+    def _accept(self, data: bytes) -> None:
+        for body in self._reader.feed(data):
+            raw, violations = decode_answer(body)
+            self.violations = (self.violations + violations)[:32]
+            done = len(self._results)
+            if not raw or self._waiter is None or done + len(raw) > len(self._ops):
+                raise ProtocolError("an answer nobody asked for")
+            ops = self._ops[done : done + len(raw)]
+            self._results += [check_result(op, value) for op, value in zip(ops, raw, strict=True)]
+            if len(self._results) < len(self._ops):
+                self._began = (time.monotonic(), self._cpu())  # every operation has its own budget
+        if self._waiter is None or len(self._results) == len(self._ops):
+            if self._reader.buffer:
+                raise ProtocolError("bytes nobody asked for")
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    # --- limits ----------------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """Whether an answer is awaited."""
+        return self._waiter is not None and not self._waiter.done() and self.ended is None
+
+    def _cpu(self) -> float:
+        """CPU seconds the process has used (its clock id is computed as the C library does)."""
+        try:
+            return time.clock_gettime(~self._pid << 3 | 2) if self._pid else 0.0
+        except OSError:
+            return 0.0
+
+    def remaining(self) -> float:
+        """Seconds until the next look is due; kills the process when a limit is passed."""
+        cpu_limit, wall_limit = self._limits
+        if not self._started:
+            left = START_SECONDS - (time.monotonic() - self._created)
+            if left <= 0:
+                self.end(Ended.LOST, FaultCode.LOST, "the worker did not start")
+            return left
+        wall = time.monotonic() - self._began[0]
+        if wall >= wall_limit:
+            self.end(Ended.KILLED, FaultCode.WALL_LIMIT, f"no answer within {wall_limit:g} s")
+            return 0.0
+        if wall < cpu_limit:
+            return min(cpu_limit, wall_limit) - wall
+        left = cpu_limit - (self._cpu() - self._began[1])
+        if left <= 0:
+            self.end(Ended.KILLED, FaultCode.CPU_LIMIT, f"no answer within {cpu_limit:g} s of CPU time")
+        return min(left, wall_limit - wall)
+
+    # --- the end ---------------------------------------------------------------------------------------
+
+    def end(self, how: Ended, code: FaultCode, detail: str) -> None:
+        """Kill the process and fail whatever is awaited; the first cause stands."""
+        if self.ended is not None:
+            return
+        self.ended = how
+        self._fault = ProgramFault(code, detail)
+        self._signal()
+        if self._socket is not None:
+            self._loop.remove_reader(self._socket)
+            self._socket.close()
+            self._socket = None
+        self._wake()
+        self.on_end(self)
+
+    def _signal(self) -> None:
+        if self._pidfd is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            os.close(self._pidfd)
+            self._pidfd = None
+        elif self.number in self._link.children:
+            self._link.kill(self.number)
+
+    def on_exit(self, status: int | None) -> None:
+        """The process is gone. Answers it still sent are read first."""
+        while self.ended is None and self._socket is not None:
+            try:
+                data = self._socket.recv(1 << 18)
+                if not data:
+                    break
+                self._accept(data)
+            except OSError:
+                break
+            except ProtocolError as error:
+                self.end(Ended.BAD_FRAMES, FaultCode.PROTOCOL, f"the worker sent {error}")
+        self.end(*cause_of_death(status))
+
+    def _closed_channel(self) -> None:
+        self.end(Ended.BAD_FRAMES, FaultCode.PROTOCOL, "the worker closed its channel")
+
+
+def cause_of_death(status: int | None) -> tuple[Ended, FaultCode, str]:
+    """What a wait status means for a worker nobody killed."""
+    if status is None or status == -1:
+        return Ended.LOST, FaultCode.LOST, "the sandbox process was lost"
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        if number == signal.SIGKILL:
+            return Ended.LOST, FaultCode.LOST, "the worker was killed from outside"
+        if number == signal.SIGSYS:
+            return Ended.DIED, FaultCode.POLICY, "ended by the kernel for a forbidden system call"
+        return Ended.DIED, FaultCode.CRASH, f"ended by {signal.Signals(number).name}"
+    return Ended.DIED, FaultCode.CRASH, f"exited by itself with status {os.waitstatus_to_exitcode(status)}"
+
+
+def outer_pid(pidfd: int) -> int:
+    """The pid in our own namespace of the process behind `pidfd` (0 if it is gone or /proc is not there)."""
+    try:
+        with open(f"/proc/self/fdinfo/{pidfd}", encoding="ascii") as file:
+            lines = [line.split() for line in file]
+    except OSError:
+        return 0
+    return max((int(line[1]) for line in lines if line[0] == "Pid:"), default=0)
+
+
+def raise_fault(result: OpResult) -> Value:
+    """The value of a result; raises it if it is a fault."""
+    if isinstance(result, ProgramFault):
+        raise result
+    return result

@@ -1,0 +1,85 @@
+"""Static screen: cheap, clear feedback about a program's text. It is not a boundary; the sandbox is."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+
+from spade.envs.contract import ALLOWED_MODULES
+
+_FORBIDDEN_NAMES_TEXT = (
+    "eval exec compile open input breakpoint exit quit globals locals vars memoryview __import__ "
+    "__builtins__ __loader__ __spec__ __file__"
+)
+FORBIDDEN_NAMES = frozenset(_FORBIDDEN_NAMES_TEXT.split())
+_ALLOWED_DUNDERS_TEXT = (
+    "__init__ __name__ __class__ __dict__ __doc__ __len__ __getitem__ __setitem__ __iter__ "
+    "__next__ __contains__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __hash__ __repr__ __str__ "
+    "__post_init__ __call__ __add__ __sub__ __mul__ __neg__ __bool__ __enter__ __exit__ "
+    "__future__ __slots__ __new__"
+)
+ALLOWED_DUNDERS = frozenset(_ALLOWED_DUNDERS_TEXT.split())
+_EXTRA_MODULES = frozenset({"__future__"})
+
+
+class Refused(Exception):
+    """A program does not pass; `code` is the stage's reason code, `detail` one sentence."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(f"{code}: {detail}")
+        self.code = code
+        self.detail = detail
+
+
+def parse(code: str, max_chars: int) -> ast.Module:
+    """The syntax tree. Raises Refused("too_long" | "syntax")."""
+    if len(code) > max_chars:
+        raise Refused("too_long", f"The program has {len(code)} characters; at most {max_chars} are allowed.")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an invalid escape in a program is not our user's concern
+            return ast.parse(code)
+    except SyntaxError as error:
+        raise Refused("syntax", f"Line {error.lineno or 1}: {error.msg}.") from error
+    except (ValueError, MemoryError, RecursionError) as error:
+        raise Refused("syntax", "The program cannot be parsed: null bytes or too deeply nested.") from error
+
+
+def screen(code: str, max_chars: int) -> ast.Module:
+    """The syntax tree of a program that may be run. Raises Refused with the line of the first problem."""
+    tree = parse(code, max_chars)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                _check_import(alias.name, node.lineno)
+        elif isinstance(node, ast.ImportFrom):
+            _check_import("." * node.level + (node.module or ""), node.lineno)
+        elif isinstance(node, ast.Name) and node.id in FORBIDDEN_NAMES:
+            raise Refused("forbidden_name", f"Line {node.lineno}: `{node.id}` may not be used.")
+        elif isinstance(node, ast.Attribute) and _is_forbidden_dunder(node.attr):
+            raise Refused("forbidden_name", f"Line {node.lineno}: `.{node.attr}` may not be used.")
+    _check_class(tree)
+    return tree
+
+
+def _check_import(name: str, line: int) -> None:
+    root = name.split(".")[0]
+    if root not in ALLOWED_MODULES and root not in _EXTRA_MODULES:
+        allowed = ", ".join(ALLOWED_MODULES)
+        raise Refused("import_refused", f"Line {line}: `{name}` may not be imported; allowed are {allowed}.")
+
+
+def _is_forbidden_dunder(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__") and name not in ALLOWED_DUNDERS
+
+
+def _check_class(tree: ast.Module) -> None:
+    classes = [n for n in tree.body if isinstance(n, ast.ClassDef) and n.name.endswith("Env")]
+    if not classes:
+        raise Refused("no_env_class", "There is no class whose name ends in Env.")
+    if any(c.bases for c in classes):
+        return  # methods may be inherited; the contract stage sees what is missing
+    names = {n.name for c in classes for n in c.body if isinstance(n, ast.FunctionDef)}
+    for method in ("reset", "step"):
+        if method not in names:
+            raise Refused("missing_method", f"The class {classes[-1].name} has no method `{method}`.")

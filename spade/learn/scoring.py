@@ -1,0 +1,111 @@
+"""Log-probs of sampled tokens under a Hugging Face causal model, without logits for anything else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from spade.errors import InputError
+from spade.learn.batch import PackedBatch
+from spade.machine import hardware
+
+LOGIT_LIMIT = 1 << 24
+"""Most logits held at once; above it the head runs in slices whose logits are recomputed for backward."""
+
+
+class Scorer:
+    """Forward pass of `model` up to the log-prob of every sampled token.
+
+    The hidden states of the predicting positions are gathered BEFORE the head, so that prompt and
+    observation tokens never cost a row of the vocabulary. Right-padded rows of a causal model need no
+    padding mask, and leaving it out keeps the fast attention path. Models whose head is not the plain output
+    matrix (logit scaling, soft caps) are recognised by a probe and use their own full logits.
+    """
+
+    def __init__(self, model: Any, device: torch.device, autocast: torch.dtype | None) -> None:
+        self.model = model.eval()
+        self.device = device
+        self.autocast = autocast
+        self._plain_head = self._probe()
+
+    def __call__(self, batch: PackedBatch, temperature_B: npt.NDArray[np.float64]) -> Tensor:
+        """Float32 log-probs (N,) of the sampled tokens in row-major order, at each row's temperature."""
+        rows_N, columns_N = np.nonzero(batch.mask_BT)
+        predict_N = torch.from_numpy(rows_N * batch.ids_BT.shape[1] + columns_N - 1).to(self.device)
+        targets_N = torch.from_numpy(batch.ids_BT[batch.mask_BT]).to(self.device)
+        scale_N = None
+        if (temperature_B != 1.0).any():
+            scale_N = torch.from_numpy((1.0 / temperature_B)[rows_N].astype(np.float32)).to(self.device)
+        ids_BT = torch.from_numpy(batch.ids_BT).to(self.device)
+        enabled = self.autocast is not None
+        with torch.autocast(self.device.type, dtype=self.autocast or torch.bfloat16, enabled=enabled):
+            states = self._states(ids_BT)
+            states_ND = states.reshape(-1, states.shape[-1]).index_select(0, predict_N)
+            return self._logprobs(states_ND, targets_N, scale_N)
+
+    def _states(self, ids_BT: Tensor) -> Tensor:
+        """Hidden states (B, T, D), or logits (B, T, V) where the head cannot be taken apart."""
+        if self._plain_head:
+            hidden: Tensor = self.model.base_model(input_ids=ids_BT, use_cache=False).last_hidden_state
+            return hidden
+        logits: Tensor = self.model(input_ids=ids_BT, use_cache=False).logits
+        return logits
+
+    def _logprobs(self, states_ND: Tensor, targets_N: Tensor, scale_N: Tensor | None) -> Tensor:
+        vocabulary = self.model.config.get_text_config().vocab_size
+        slice_rows = max(1, LOGIT_LIMIT // vocabulary)
+        if states_ND.shape[0] <= slice_rows or not self._plain_head:
+            return self._slice(states_ND, targets_N, scale_N)
+        parts = []
+        for start in range(0, states_ND.shape[0], slice_rows):
+            cut = slice(start, start + slice_rows)
+            scale = None if scale_N is None else scale_N[cut]
+            args = (states_ND[cut], targets_N[cut], scale)
+            part: Tensor = torch.utils.checkpoint.checkpoint(self._slice, *args, use_reentrant=False)
+            parts.append(part)
+        return torch.cat(parts)
+
+    def _slice(self, states_ND: Tensor, targets_N: Tensor, scale_N: Tensor | None) -> Tensor:
+        logits_NV = self.model.get_output_embeddings()(states_ND) if self._plain_head else states_ND
+        logits_NV = logits_NV.float()
+        if scale_N is not None:
+            logits_NV = logits_NV * scale_N[:, None]
+        return -torch.nn.functional.cross_entropy(logits_NV, targets_N, reduction="none")
+
+    def _probe(self) -> bool:
+        """Does base model plus output matrix give the model's own logits?"""
+        ids = torch.arange(4, device=self.device)[None] % self.model.config.get_text_config().vocab_size
+        head = self.model.get_output_embeddings()
+        if head is None:
+            return False
+        with torch.no_grad():
+            expected = self.model(input_ids=ids, use_cache=False).logits
+            got = head(self.model.base_model(input_ids=ids, use_cache=False).last_hidden_state)
+        return got.shape == expected.shape and bool(torch.allclose(got, expected, rtol=1e-4, atol=1e-4))
+
+
+def resolve_device(name: str) -> torch.device:
+    """ "auto" takes CUDA when there is one. Raises `InputError` for a device that is not there."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise InputError(f"device '{name}' is unknown; use auto, cpu or cuda.") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise InputError("device 'cuda' was asked for but torch sees no GPU; use serving.device=cpu.")
+    return device
+
+
+def resolve_autocast(autocast: str, dtype: str, device: torch.device) -> torch.dtype | None:
+    """The autocast type, or None for float32 throughout. See `CompactLearner` for the rules."""
+    if autocast == "off" or (autocast == "auto" and dtype == "float32"):
+        return None
+    if autocast == "bf16" or dtype == "bfloat16" or device.type == "cuda":
+        return torch.bfloat16
+    flags = hardware().get("cpu_flags", ())
+    return torch.bfloat16 if {"avx512_bf16", "amx_bf16"} & set(flags) else None

@@ -1,0 +1,1 @@
+"""Playing episodes: the action codec, one episode's state machine, and the drivers that run many."""

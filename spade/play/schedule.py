@@ -1,0 +1,259 @@
+"""Many episodes at once: one state machine, two drivers, one fault policy.
+
+* *lockstep* (`policy.lockstep`): episodes advance turn by turn in the order given, in chunks that play to the
+  end before the next chunk starts, so the rows of every forward pass depend on the instances only.
+* *free running*: one coroutine an episode; the engine batches what arrives.
+
+A program that breaks ends its own episodes with a fault charged to the program; a worker lost for other
+reasons, or a cancelled completion, is an infrastructure fault. Neither ever becomes a return.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from spade.config import PlayConfig
+from spade.design.prompts import choose_template
+from spade.envs.wire import Op, Request
+from spade.errors import FaultCode, FaultKind, ProgramFault
+from spade.play.episode import EpisodeState, Rules
+from spade.serving.policy import Completion, Policy, SamplingParams
+from spade.types import EnvProgram, Episode, Instance
+
+if TYPE_CHECKING:
+    from spade.envs.sandbox import Sandbox, Worker
+    from spade.serving.launch import ChatPolicy
+
+IN_FLIGHT = 128
+"""Episodes of the free-running driver that are alive at once."""
+
+OnDone = Callable[[int, int], None]
+"""Called with (finished, total) after each episode."""
+
+
+async def play(
+    instances: Sequence[Instance],
+    programs: Mapping[str, EnvProgram],
+    chat: ChatPolicy,
+    sandbox: Sandbox,
+    limits: PlayConfig,
+    *,
+    seed: int,
+    template: str = "auto",
+    on_done: OnDone | None = None,
+    shared_workers: bool = True,
+    blank: bool = False,
+) -> list[Episode]:
+    """Play every instance once; the result has their order.
+
+    `shared_workers` puts all instances of a program into one worker: only for validated programs, whose
+    instances are known not to touch each other. `blank` hides every observation from the player (hint-only
+    play: what the hint gives away by itself). Raises BackendError when the engine fails; faults of programs
+    and workers are values in the episodes.
+    """
+    policy = chat.policy
+    rules = Rules(limits, policy.context_length, seed, choose_template(template, policy.context_length), blank)
+    states = [EpisodeState(i, programs[i.program_id], chat.renderer, rules) for i in instances]
+    done = _Counter(len(states), on_done)
+    if policy.lockstep:
+        rows = min(policy.max_rows, sandbox.cfg.max_workers) if not shared_workers else policy.max_rows
+        for chunk in _chunks(states, rows, sandbox.cfg.max_workers):
+            await _lockstep(chunk, policy, sandbox, shared_workers, done)
+    else:
+        await _free_running(states, policy, sandbox, shared_workers, done)
+    return [state.episode() for state in states]
+
+
+class _Counter:
+    """Reports finished episodes."""
+
+    def __init__(self, total: int, on_done: OnDone | None) -> None:
+        self.total, self.count, self.on_done = total, 0, on_done
+
+    def add(self, n: int = 1) -> None:
+        self.count += n
+        if self.on_done is not None and n:
+            self.on_done(self.count, self.total)
+
+
+def _chunks(states: Sequence[EpisodeState], rows: int, workers: int) -> Iterator[list[EpisodeState]]:
+    """Consecutive states, at most `rows` of them and at most `workers` different programs."""
+    chunk: list[EpisodeState] = []
+    programs: set[str] = set()
+    for state in states:
+        full = len(chunk) >= rows or (len(programs) >= workers and state.program.id not in programs)
+        if chunk and full:
+            yield chunk
+            chunk, programs = [], set()
+        chunk.append(state)
+        programs.add(state.program.id)
+    if chunk:
+        yield chunk
+
+
+class _Seat:
+    """One worker and the episodes in it, numbered; remembers a kill, the cause of later losses."""
+
+    def __init__(self, program: EnvProgram) -> None:
+        self.program = program
+        self.worker: Worker | None = None
+        self.states: list[EpisodeState] = []
+        self.broken: ProgramFault | None = None
+
+    def fault(self, error: ProgramFault) -> ProgramFault:
+        """The fault to report: once the program has brought its worker down, the rest follows from that."""
+        if error.kind is FaultKind.PROGRAM:
+            self.broken = self.broken or error
+            return error
+        return self.broken or error
+
+    async def open(self, sandbox: Sandbox) -> None:
+        """Start the worker; on failure every episode here ends with a fault."""
+        try:
+            self.worker = await sandbox.open(self.program.code)
+        except ProgramFault as error:
+            for state in self.states:
+                state.fail_program("open", self.fault(error))
+
+    async def begin(self) -> None:
+        """Reset every episode."""
+        if self.worker is None:
+            return
+        calls = [Op.reset(i, state.instance.seed) for i, state in enumerate(self.states)]
+        for state, value in zip(self.states, await self._run(calls), strict=True):
+            if isinstance(value, ProgramFault):
+                state.fail_program("reset", self.fault(value))
+            else:
+                state.begin(value, self.worker.info.tools)
+
+    async def ask_solutions(self) -> None:
+        """Note the reference solution of each fresh episode, for a privileged scripted policy."""
+        for i, state in enumerate(self.states):
+            if state.done or self.worker is None:
+                continue
+            try:
+                solution = await self.worker.solution(i)
+            except ProgramFault as error:
+                state.fail_program("solution", self.fault(error))
+                continue
+            actions = [solution] if isinstance(solution, str) else list(solution)
+            state.solution = [state.codec.wrap(a) for a in actions]
+
+    async def step(self, actions: Mapping[int, str]) -> None:
+        """Hand actions (by episode number) to the program."""
+        calls = [Op.step(i, action) for i, action in actions.items()]
+        for i, value in zip(actions, await self._run(calls), strict=True):
+            if isinstance(value, ProgramFault):
+                self.states[i].fail_program("step", self.fault(value))
+            else:
+                self.states[i].observe(value)
+
+    async def close(self) -> None:
+        """Stop the worker."""
+        if self.worker is not None:
+            await self.worker.close()
+            self.worker = None
+
+    async def _run(self, calls: Sequence[Request]) -> list[Any]:
+        """Many calls into one worker in one message; each result is a value or a ProgramFault."""
+        if self.worker is None:
+            return [self.broken or ProgramFault(FaultCode.LOST, "the worker is gone") for _ in calls]
+        return list(await self.worker.batch(calls))
+
+
+async def _lockstep(
+    chunk: Sequence[EpisodeState], policy: Policy, sandbox: Sandbox, shared: bool, done: _Counter
+) -> None:
+    """Play one chunk to the end, all live episodes one turn at a time."""
+    seats, place = _seat(chunk, shared)
+    try:
+        await asyncio.gather(*(seat.open(sandbox) for seat in seats))
+        await asyncio.gather(*(seat.begin() for seat in seats))
+        if getattr(policy, "privileged", False):
+            await asyncio.gather(*(seat.ask_solutions() for seat in seats))
+        live = [state for state in chunk if not state.done]
+        done.add(len(chunk) - len(live))
+        while live:
+            await _one_turn(live, policy, place)
+            rest = [state for state in live if not state.done]
+            done.add(len(live) - len(rest))
+            live = rest
+    finally:
+        await asyncio.gather(*(seat.close() for seat in seats))
+
+
+def _seat(
+    states: Sequence[EpisodeState], shared: bool
+) -> tuple[list[_Seat], dict[int, tuple[_Seat, int]]]:
+    """Workers for a chunk, and for each state (by `id`) its worker and number there."""
+    seats: list[_Seat] = []
+    by_program: dict[str, _Seat] = {}
+    place: dict[int, tuple[_Seat, int]] = {}
+    for state in states:
+        seat = by_program.get(state.program.id) if shared else None
+        if seat is None:
+            seat = by_program[state.program.id] = _Seat(state.program)
+            seats.append(seat)
+        place[id(state)] = (seat, len(seat.states))
+        seat.states.append(state)
+    return seats, place
+
+
+async def _one_turn(
+    live: Sequence[EpisodeState], policy: Policy, place: Mapping[int, tuple[_Seat, int]]
+) -> None:
+    """Generate one reply for every live episode, then step all programs."""
+    asked = [(state, request) for state in live if (request := state.request()) is not None]
+    if not asked:
+        return
+    if getattr(policy, "privileged", False):
+        answers = [await _ask_oracle(policy, state, *request) for state, request in asked]
+    else:
+        prompts = [prompt for _, (prompt, _) in asked]
+        answers = await policy.generate(prompts, [params for _, (_, params) in asked])
+    moves: dict[int, tuple[_Seat, dict[int, str]]] = {}
+    for (state, _), completions in zip(asked, answers, strict=True):
+        action = state.reply(completions[0])
+        if action is not None:
+            seat, number = place[id(state)]
+            moves.setdefault(id(seat), (seat, {}))[1][number] = action
+    await asyncio.gather(*(seat.step(actions) for seat, actions in moves.values()))
+
+
+async def _ask_oracle(
+    policy: Policy, state: EpisodeState, prompt: list[int], params: SamplingParams
+) -> list[Completion]:
+    """Told just before it is asked, since episodes of different seeds may open with the same words."""
+    policy.tell(state.prompt_ids, state.solution)  # type: ignore[attr-defined]
+    return (await policy.generate([prompt], params))[0]
+
+
+async def _free_running(
+    states: Sequence[EpisodeState], policy: Policy, sandbox: Sandbox, shared: bool, done: _Counter
+) -> None:
+    """Play all episodes concurrently, `IN_FLIGHT` at a time; a worker lives as long as its episodes."""
+    gate = asyncio.Semaphore(IN_FLIGHT)
+    rooms = asyncio.Semaphore(sandbox.cfg.max_workers)
+    seats, place = _seat(states, shared)
+
+    async def seat_life(seat: _Seat) -> None:
+        async with rooms:
+            try:
+                await seat.open(sandbox)
+                await seat.begin()
+                if getattr(policy, "privileged", False):
+                    await seat.ask_solutions()
+                await asyncio.gather(*(episode(state) for state in seat.states))
+            finally:
+                await seat.close()
+
+    async def episode(state: EpisodeState) -> None:
+        async with gate:
+            while not state.done:
+                await _one_turn([state], policy, place)
+        done.add()
+
+    tasks: list[Awaitable[None]] = [seat_life(seat) for seat in seats]
+    await asyncio.gather(*tasks)

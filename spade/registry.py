@@ -1,0 +1,128 @@
+"""Names to things that are imported only when used.
+
+Five kinds: `suite` (an evaluation), `source` (where programs come from), `backend` (a policy), `stage`
+(of the validator), `sink` (for metrics). In-tree members are the rows below. Other distributions add theirs
+with entry points in the group `spade.<kind>s`; for a quick try, any name may be `file.py:Thing`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+from collections.abc import Iterable
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from spade.errors import ConfigError, InputError
+
+KINDS = ("suite", "source", "backend", "stage", "sink")
+
+_ROWS: dict[str, dict[str, str]] = {
+    "suite": {"heldout": "spade_evals.suites.heldout:make_suite"},
+    "source": {
+        "self_play": "spade.train.selfplay:SelfPlaySource",
+        "fixed_pool": "spade_baselines.fixed_pool:FixedPoolSource",
+    },
+    "backend": {
+        "local": "spade.serving.local:LocalPolicy",
+        "openai": "spade.serving.remote:RemotePolicy",
+        "scripted": "spade.serving.scripted:ScriptedPolicy",
+    },
+    "stage": {},
+    "sink": {},
+}
+
+
+def closest(name: str, options: Iterable[str]) -> str | None:
+    """The option most like `name`, or None when nothing is near."""
+    found = difflib.get_close_matches(name, list(options), n=1, cutoff=0.5)
+    return found[0] if found else None
+
+
+def suggestion(name: str, options: Iterable[str]) -> str:
+    """The tail of an error message: "; did you mean 'x'?" or "; known: a, b"."""
+    known = sorted(options)
+    best = closest(name, known)
+    return f"; did you mean '{best}'?" if best else f"; known: {', '.join(known) or 'none'}"
+
+
+def register(kind: str, name: str, target: str) -> None:
+    """Add a row `name -> "module:attr"`. Raises ConfigError when the name belongs to another target."""
+    rows = _ROWS[_kind(kind)]
+    owner = rows.get(name, target)
+    if owner != target:
+        raise ConfigError(
+            f"the {kind} name '{name}' is claimed by both {owner} and {target}; rename one of them"
+        )
+    rows[name] = target
+
+
+def names(kind: str) -> list[str]:
+    """All names of a kind, sorted; nothing is imported."""
+    return sorted(_table(kind))
+
+
+def target(kind: str, name: str) -> str:
+    """The "module:attr" (or "file.py:Thing") behind a name. Raises ConfigError for an unknown name."""
+    if ":" in name:
+        return name
+    table = _table(kind)
+    if name not in table:
+        raise ConfigError(f"unknown {kind} '{name}'{suggestion(name, table)}")
+    return table[name]
+
+
+def resolve(kind: str, name: str) -> Any:
+    """Import the thing behind a name.
+
+    Raises ConfigError for an unknown name, InputError when its module or attribute cannot be imported.
+    """
+    where = target(kind, name)
+    module_name, _, attribute = where.rpartition(":")
+    module = _load(module_name, f"{kind} '{name}'")
+    if not hasattr(module, attribute):
+        raise InputError(f"{kind} '{name}' points to {where}, but {module_name} has no '{attribute}'")
+    return getattr(module, attribute)
+
+
+def _kind(kind: str) -> str:
+    if kind not in KINDS:
+        raise ConfigError(f"unknown kind '{kind}'{suggestion(kind, KINDS)}")
+    return kind
+
+
+def _table(kind: str) -> dict[str, str]:
+    table = dict(_ROWS[_kind(kind)])
+    for point in entry_points(group=f"spade.{kind}s"):
+        owner = table.setdefault(point.name, point.value)
+        if owner != point.value:
+            raise ConfigError(
+                f"the {kind} name '{point.name}' is claimed by both {owner} and {point.value}; uninstall one"
+            )
+    return table
+
+
+def _load(module_name: str, wanted: str) -> ModuleType:
+    if module_name.endswith(".py"):
+        return _load_file(Path(module_name), wanted)
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise InputError(f"{wanted} needs the module '{error.name}', which is not installed") from error
+
+
+def _load_file(path: Path, wanted: str) -> ModuleType:
+    if not path.is_file():
+        raise InputError(f"{wanted}: there is no file {path}")
+    spec = importlib.util.spec_from_file_location(f"spade_user_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise InputError(f"{wanted}: {path} cannot be imported as Python")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise InputError(f"{wanted}: {path} line {error.lineno} is not valid Python ({error.msg})") from error
+    return module

@@ -1,0 +1,120 @@
+"""Conformance checks for everything that can be plugged in; usable in anybody's test suite.
+
+Each `check_*` raises AssertionError with one sentence that says which promise is broken. We run them over
+every in-tree member as well.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from spade.config import SandboxConfig, ValidateConfig
+from spade.serving.policy import Policy, SamplingParams
+from spade.types import EnvProgram, StageResult, StopReason, Verdict
+
+
+async def check_env(
+    code: str, sandbox: SandboxConfig | None = None, validator: ValidateConfig | None = None
+) -> Verdict:
+    """Run the whole validator on an environment program; returns the verdict when it is accepted."""
+    from spade.envs.sandbox import Sandbox
+    from spade.envs.validate import validate
+
+    async with await Sandbox.start(sandbox or SandboxConfig()) as running:
+        verdict = await validate(EnvProgram.of(code), running, validator or ValidateConfig())
+    failed = verdict.failed
+    assert verdict.accepted, (
+        f"the validator rejects it at '{failed.stage}': {failed.detail}" if failed else verdict
+    )
+    return verdict
+
+
+async def check_backend(policy: Policy, prompts: Sequence[Sequence[int]], max_tokens: int = 64) -> None:
+    """A policy's promises: shapes, log-probs, budget, seeds, and accounting.
+
+    `prompts` are token ids the policy can read. The policy is left open.
+    """
+    params = SamplingParams(max_tokens=max_tokens, temperature=1.0, seed=11)
+    before = policy.stats.sampled_tokens
+    rows = await policy.generate(prompts, params, n=2)
+    assert len(rows) == len(prompts), f"{len(rows)} answers to {len(prompts)} prompts"
+    assert all(len(row) == 2 for row in rows), "n=2 must give two completions a prompt"
+    sampled = 0
+    for completion in (c for row in rows for c in row):
+        count = len(completion.token_ids)
+        sampled += count
+        assert count <= max_tokens, f"{count} tokens sampled, but max_tokens is {max_tokens}"
+        assert len(completion.logprobs_T) == count, "one log-prob a token"
+        assert all(p <= 1e-6 for p in completion.logprobs_T), "a log-prob above 0"
+        assert isinstance(completion.stop, StopReason), f"stop is {completion.stop!r}, not a StopReason"
+        assert completion.stop != StopReason.LENGTH or count == max_tokens, (
+            "LENGTH means the budget is used up"
+        )
+    assert policy.stats.sampled_tokens - before == sampled, (
+        "stats.sampled_tokens must count every sampled token"
+    )
+    await _check_seeds(policy, prompts, max_tokens)
+
+
+async def _check_seeds(policy: Policy, prompts: Sequence[Sequence[int]], max_tokens: int) -> None:
+    each = [SamplingParams(max_tokens=max_tokens, temperature=1.0, seed=100 + i) for i in range(len(prompts))]
+    first = await policy.generate(prompts, each)
+    again = await policy.generate(prompts, each)
+    assert _ids(first) == _ids(again), "the same seeds must give the same tokens"
+    turned = await policy.generate(prompts[::-1], each[::-1])
+    assert _ids(turned)[::-1] == _ids(first), "a completion depends on prompt and seed, not on its place"
+
+
+def _ids(rows: Sequence[Sequence[Any]]) -> list[tuple[int, ...]]:
+    return [tuple(completion.token_ids) for row in rows for completion in row]
+
+
+def check_suite(suite: Any) -> None:
+    """A suite's promises: a name and version, stable unique item ids, a subset of them under `limit`."""
+    assert suite.name and isinstance(suite.name, str), "a suite has a name"
+    assert isinstance(suite.version, int), "a suite has a whole-number version"
+    items = list(suite.items(seed=0, limit=None))
+    ids = [item.id for item in items]
+    assert ids, "a suite has items"
+    assert len(set(ids)) == len(ids), "item ids are unique"
+    assert [item.id for item in suite.items(seed=0, limit=None)] == ids, "item ids and order are stable"
+    few = [item.id for item in suite.items(seed=0, limit=min(3, len(ids)))]
+    assert len(few) == min(3, len(ids)) and set(few) <= set(ids), "limit takes some of the same items"
+    json.dumps([item.payload for item in items])
+
+
+def check_stage(result: StageResult) -> None:
+    """What a validation stage must return: a name, a code that agrees with `ok`, a non-negative time."""
+    assert isinstance(result, StageResult), f"a stage returns a StageResult, not {type(result).__name__}"
+    assert result.stage, "a stage result names its stage"
+    assert (result.code == "ok") == result.ok, f"code '{result.code}' does not agree with ok={result.ok}"
+    assert result.ok or result.detail, "a rejection says why in `detail`"
+    assert result.seconds >= 0, "seconds are not negative"
+
+
+def check_state(thing: Any, fresh: Any) -> None:
+    """Whatever has state: `state_dict` is JSON and `load_state_dict` restores it in a fresh twin."""
+    state = thing.state_dict()
+    text = json.dumps(state, sort_keys=True)
+    fresh.load_state_dict(json.loads(text))
+    assert json.dumps(fresh.state_dict(), sort_keys=True) == text, (
+        "state changes on its way through a checkpoint"
+    )
+
+
+def check_source(source: Any, fresh: Any) -> None:
+    """A program source's promises that need no model: metrics are numbers, state survives a checkpoint."""
+    metrics = source.metrics()
+    assert isinstance(metrics, Mapping), "metrics() is a mapping of names to numbers"
+    assert all(isinstance(v, int | float) for v in metrics.values()), "a metric is a number"
+    check_state(source, fresh)
+
+
+def check_sink(sink: Any) -> None:
+    """A metric sink's promises: takes any flat row of numbers, and `close` may be called twice."""
+    sink.log({"step": 1, "reward": 0.5})
+    sink.log({"step": 2, "reward": float("nan"), "new": 1.0})
+    sink.close()
+    sink.close()

@@ -1,0 +1,166 @@
+"""The training loop, on one page.
+
+    programs = source.begin_step(step)            design, validate, hint  (or draw from a pool)
+    groups   = play(programs)                     plain plays; hinted ones on the same seeds
+    credits  = source.observe(step, groups)       regret, rewards, advantages
+    learner.step(samples(credits))                one update of the one policy behind both roles
+    publish(learner, policy)                      play goes on with the new weights
+
+Nothing here knows whether programs come from self-play or from a pool, and the learner knows neither roles'
+meaning nor environments. Every random decision has a seed of its own, derived from the run's seed and what is
+decided, so a run that was killed and resumed makes the same decisions as one that was not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from spade import registry
+from spade.config import Config
+from spade.errors import InputError
+from spade.interrupt import StopFlag
+from spade.runs import RunFolder
+from spade.train.groups import check_faults, play_groups
+from spade.train.ledger import Ledger
+from spade.train.record import episode_rows, play_metrics, samples_of
+from spade.train.source import EnvSource, World
+from spade.train.state import drop_rows_after, restore_state, train_state
+
+if TYPE_CHECKING:
+    from spade.learn.trainer import CompactLearner
+    from spade.serving.launch import ChatPolicy
+
+
+def run_training(
+    cfg: Config,
+    folder: RunFolder,
+    stop: StopFlag,
+    *,
+    chat: ChatPolicy | None = None,
+    learner: CompactLearner | None = None,
+) -> dict[str, Any]:
+    """Train in an open run folder, from its last checkpoint if it has one; returns a summary.
+
+    Ends after `train.steps`, when the token budget is spent, or at the end of the step in which `stop` was
+    requested. `chat` and `learner` replace the ones `cfg` asks for (tests). Raises InputError or
+    ConfigError for what the user named, SandboxError or BackendError when too much breaks.
+    """
+    return asyncio.run(_train(cfg, folder, stop, chat, learner))
+
+
+async def _train(
+    cfg: Config, folder: RunFolder, stop: StopFlag, chat: ChatPolicy | None, learner: CompactLearner | None
+) -> dict[str, Any]:
+    from spade.envs.sandbox import Sandbox
+    from spade.serving.launch import open_chat
+
+    chat = chat or await open_chat(cfg.model, cfg.serving)
+    learner = learner or _open_learner(cfg, chat)
+    try:
+        async with await Sandbox.start(cfg.sandbox) as sandbox:
+            folder.update_record(sandbox_level=sandbox.level)
+            world = World(cfg, chat, sandbox, folder, Ledger())
+            source: EnvSource = registry.resolve("source", cfg.train.source)(world)
+            return await _steps(Run(world, source, learner, stop))
+    finally:
+        await chat.close()
+
+
+@dataclass(slots=True)
+class Run:
+    """Everything a step touches."""
+
+    world: World
+    source: EnvSource
+    learner: CompactLearner
+    stop: StopFlag
+    steps: int = 0
+    """Finished steps."""
+
+    @property
+    def ending(self) -> bool:
+        """Whether no further step follows: the steps are done, or the budget is spent and nothing is owed."""
+        cfg, budget = self.world.cfg, self.world.cfg.budget.total_tokens
+        spent = budget is not None and self.world.ledger.total_tokens >= budget
+        return self.steps >= cfg.train.steps or (spent and not self.source.owes_play)
+
+
+async def _steps(run: Run) -> dict[str, Any]:
+    from spade.learn.weights import publish
+    from spade.report.progress import Progress
+
+    cfg, world = run.world.cfg, run.world
+    _resume(run)
+    await publish(run.learner, world.chat.policy)
+    with Progress(cfg.train.steps, cfg.name, cfg.budget.total_tokens) as progress:
+        while not run.ending and not run.stop.requested:
+            row = await _step(run)
+            world.folder.append("metrics.jsonl", row)
+            progress.row(row)
+            if run.ending or run.stop.requested or run.steps % cfg.train.checkpoint_every == 0:
+                _save(run)
+    world.folder.update_record(ledger=world.ledger.summary())
+    return {"steps": run.steps, **world.ledger.summary()}
+
+
+async def _step(run: Run) -> dict[str, Any]:
+    """One step: play, judge, learn, publish. Returns its row of `metrics.jsonl`."""
+    from spade.learn.weights import publish
+
+    cfg, world, source, step = run.world.cfg, run.world, run.source, run.steps
+    before = dict(world.ledger.seconds)
+    programs = await source.begin_step(step)
+    with world.ledger.phase("play"):
+        groups = await play_groups(world, programs, step)
+    check_faults(groups, cfg.train.max_fault_share, step + 1)
+    credits = await source.observe(step, groups)
+    run.steps += 1
+    if run.ending:
+        credits += source.flush()
+    samples = samples_of(credits)
+    with world.ledger.phase("learn"):
+        temperature = {"agent": cfg.play.temperature, "designer": cfg.design.temperature}
+        learned = run.learner.step(samples, temperature, _lr_scale(cfg, step)) if samples else {}
+        world.ledger.count("optimiser_steps", int(bool(samples)))
+        await publish(run.learner, world.chat.policy)
+    world.folder.append_many("episodes.jsonl", episode_rows(run.steps, groups))
+    return play_metrics(run.steps, groups, source.metrics(), learned, world.ledger, before)
+
+
+def _open_learner(cfg: Config, chat: ChatPolicy) -> CompactLearner:
+    from spade.learn.trainer import CompactLearner
+
+    if chat.ref is None or chat.ref.path is None or not chat.policy.exact_tokens:
+        raise InputError(f"the model '{cfg.model}' has no weights to train; use a checkpoint or 'embedded'")
+    serving = cfg.serving
+    return CompactLearner(chat.ref.path, cfg.learner, serving.device, serving.dtype, serving.threads)
+
+
+def _lr_scale(cfg: Config, step: int) -> float:
+    """Learning rate of a step as a multiple of the configured one."""
+    return 1.0 - step / cfg.train.steps if cfg.learner.lr_schedule == "linear" else 1.0
+
+
+def _resume(run: Run) -> None:
+    """Go back to the last checkpoint, or to the very start when there is none."""
+    from spade.learn.checkpoint import latest_checkpoint, load_checkpoint
+
+    path = latest_checkpoint(run.world.folder.path)
+    if path is not None:
+        saved = load_checkpoint(path)
+        run.learner.load_state_dict(saved.learner)
+        run.steps = restore_state(saved.extra, run.source, run.world.ledger)
+    drop_rows_after(run.world.folder, run.steps)
+
+
+def _save(run: Run) -> None:
+    from spade.learn.checkpoint import checkpoint_path, prune, save_checkpoint
+
+    folder, ref = run.world.folder, run.world.chat.ref
+    assert ref is not None and ref.path is not None, "only local checkpoints are trained"
+    with run.world.ledger.phase("checkpoint"):
+        state = train_state(run.steps, run.source, run.world.ledger)
+        save_checkpoint(checkpoint_path(folder.path, run.steps), run.learner, ref.path, state)
+        prune(folder.path, run.world.cfg.train.keep)

@@ -1,0 +1,140 @@
+"""What a step leaves behind: rows of the run's files, metrics, and samples for the learner."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from spade.design.designer import DUPLICATE, accepted
+from spade.design.hints import HintDraft
+from spade.train.ledger import Ledger
+from spade.train.source import faults, returns
+from spade.types import Credit, Design, Episode, Group, Sample, Scored
+
+
+def samples_of(credits: Sequence[Credit]) -> list[Sample]:
+    """Credits as neutral training records; those without a sampled token are left out."""
+    return [
+        Sample(
+            prompt_ids=c.trajectory.prompt_ids,
+            completion_ids=c.trajectory.completion_ids,
+            mask=c.trajectory.mask,
+            logprobs=c.trajectory.logprobs,
+            advantage=c.advantage,
+            role=c.trajectory.role,
+            weight=c.weight,
+            group=c.group,
+        )
+        for c in credits
+        if c.trajectory.sampled_tokens
+    ]
+
+
+def episode_rows(step: int, groups: Sequence[Group]) -> list[dict[str, Any]]:
+    """One compact line per play."""
+    return [_episode_row(step, e) for g in groups for e in (*g.plain, *g.hinted)]
+
+
+def _episode_row(step: int, episode: Episode) -> dict[str, Any]:
+    outcome = episode.outcome
+    row: dict[str, Any] = {
+        "step": step,
+        "program": episode.instance.program_id,
+        "seed": episode.instance.seed,
+        "hinted": episode.instance.hint is not None,
+        "first": episode.first_observation,
+        "actions": list(episode.actions),
+        "observations": [t.observation for t in episode.turns],
+        "value": outcome.value if isinstance(outcome, Scored) else None,
+        "end": episode.end.value,
+        "tokens": episode.trajectory.sampled_tokens,
+    }
+    if not isinstance(outcome, Scored):
+        row["fault"] = f"{outcome.kind.value}: {outcome.where}: {outcome.detail}"
+    return row
+
+
+def play_metrics(
+    step: int,
+    groups: Sequence[Group],
+    source: Mapping[str, float],
+    learned: Mapping[str, float],
+    ledger: Ledger,
+    seconds_before: Mapping[str, float],
+) -> dict[str, Any]:
+    """The row of `metrics.jsonl` for one step. Keys with `seconds` are wall clock; all others repeat."""
+    plain = [returns(g.plain) for g in groups]
+    hinted = [r for g in groups for r in returns(g.hinted)]
+    flat = [r for group in plain for r in group]
+    plays = [e for g in groups for e in (*g.plain, *g.hinted)]
+    kinds = Counter(f.kind.value for f in faults(plays))
+    ends = Counter(e.end.value for e in plays)
+    spent = {k: v - seconds_before.get(k, 0.0) for k, v in ledger.seconds.items()}
+    row: dict[str, Any] = {
+        "step": step,
+        "tokens_total": ledger.total_tokens,
+        "programs": len(groups),
+        "plays": len(plays),
+        "return_plain": _mean(flat),
+        "return_hinted": _mean(hinted),
+        "informative_groups": _mean([float(len(set(r)) > 1) for r in plain if r]),
+        "turns": _mean([float(len(e.turns)) for e in plays]),
+        **source,
+        **{f"faults/{kind}": n for kind, n in sorted(kinds.items())},
+        **{f"ends/{end}": n for end, n in sorted(ends.items())},
+        **{f"tokens/{name}": n for name, n in ledger.tokens.items()},
+        **{f"learner/{k}": v for k, v in learned.items()},
+        "seconds": round(sum(spent.values()), 4),
+        **{f"seconds/{name}": round(s, 4) for name, s in spent.items()},
+    }
+    return {k: v for k, v in row.items() if v is not None}
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return float(np.mean(values)) if values else None
+
+
+def design_row(step: int, number: int, design: Design, hints: dict[str, HintDraft]) -> dict[str, Any]:
+    """One line of `designs.jsonl`: everything about an attempt but its tokens."""
+    verdict, program = design.verdict, design.program
+    failed = verdict.failed if verdict is not None else None
+    hint = hints.get(program.id) if program is not None and accepted(design) else None
+    return {
+        "step": step + 1,
+        "number": number,
+        "brief": design.brief.id,
+        "skill": design.brief.skill,
+        "document": design.brief.document_id,
+        "exemplars": list(design.brief.exemplar_ids),
+        "program": program.id if program is not None else None,
+        "accepted": accepted(design),
+        "code": verdict.code if verdict is not None else "unvalidated",
+        "detail": failed.detail if failed is not None else "",
+        "facts": dict(verdict.facts) if verdict is not None else {},
+        "tokens": design.trajectory.sampled_tokens,
+        "text": design.text,
+        "hint": hint.text if hint is not None else None,
+        "hint_code": hint.check.code if hint is not None else None,
+    }
+
+
+def design_metrics(designs: Sequence[Design], drafts: Sequence[HintDraft]) -> dict[str, float]:
+    """Counts of one design step."""
+    codes = Counter(d.verdict.code for d in designs if d.verdict is not None)
+    good = codes["accepted"]
+    turns = [d.verdict.facts.get("oracle_turns", 0.0) for d in designs if accepted(d) and d.verdict]
+    out = {
+        "designs": float(len(designs)),
+        "accept_rate": good / max(1, len(designs)),
+        "valid_rate": (good + codes[DUPLICATE]) / max(1, len(designs)),
+        "distinct_designs": float(good),
+        **{f"rejected/{code}": float(n) for code, n in sorted(codes.items()) if code != "accepted"},
+    }
+    if turns:
+        out["oracle_turns"] = float(np.mean(turns))
+    if drafts:
+        out["hints_usable"] = sum(d.check.ok for d in drafts) / len(drafts)
+    return out

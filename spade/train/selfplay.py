@@ -1,0 +1,275 @@
+"""Self-play: the model designs the programs it is trained on.
+
+Every `design.every` steps one set of programs is designed, validated, hinted and queued. A step plays the
+newest designs first, with a hinted arm on their first play, and fills up from the archive. What the plays
+show goes back to the Designer as the reward of its set, to the archive as priority, and to the memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from spade.config import Config
+from spade.design.designer import Designer, accepted, twin_id
+from spade.design.hints import HintDraft, write_hints
+from spade.envs.memory import Record
+from spade.envs.pool import save_program
+from spade.errors import ConfigError, FaultKind, ProgramFault
+from spade.learn.regret import paired_regret
+from spade.learn.rewards import best_arm, skill_gate
+from spade.rng import child_rng, child_seed
+from spade.train.archive import Archive
+from spade.train.floor import SEEDS, blind_floor
+from spade.train.groups import play_seed
+from spade.train.pending import Attempt, DesignSet, set_credits, set_from_json, set_rewards, set_to_json
+from spade.train.record import design_metrics, design_row
+from spade.train.source import World, agent_credits, faults, returns
+from spade.types import Credit, Design, EnvProgram, Group
+
+REGRET_MEMORY = 0.8
+"""Share of the old running regret kept at each design step."""
+
+
+class SelfPlaySource:
+    """The Designer as a source of programs. See `spade.train.source.EnvSource` for the protocol."""
+
+    def __init__(self, world: World) -> None:
+        check_capacity(world.cfg)
+        self.world = world
+        self.cfg = world.cfg
+        self.designer = Designer(world.cfg, world.chat, world.sandbox, heldout_programs())
+        self.archive = Archive()
+        self.sets: list[DesignSet] = []
+        self.rewards: dict[str, float] = {}
+        self.running_regret: float | None = None
+        self._metrics: dict[str, float] = {}
+
+    # --- the protocol ----------------------------------------------------------------------------------
+
+    async def begin_step(self, step: int) -> list[tuple[EnvProgram, bool]]:
+        """New designs when one is due; then the programs of this step, the newest first."""
+        self._metrics = {}
+        if step % self.cfg.design.every == 0:
+            await self._design(step)
+        wanted = self.cfg.play.programs
+        waiting = [a.program_id for s in reversed(self.sets) for a in s.attempts if a.waiting]
+        fresh = [self.archive.levels[i].program for i in waiting[:wanted]]
+        old = self._replay(step, wanted - len(fresh), {p.id for p in fresh})
+        return [(p, p.hint is not None) for p in fresh] + [(p, False) for p in old]
+
+    async def observe(self, step: int, groups: Sequence[Group]) -> list[Credit]:
+        """Judge the plays of this step; credits of both arms and of the sets that are due."""
+        attempts = {a.program_id: a for s in self.sets for a in s.attempts if a.kind == "accepted"}
+        fresh = [g for g in groups if (a := attempts.get(g.program.id)) is not None and a.waiting]
+        gates = dict(zip((g.program.id for g in fresh), await self._gates(step, fresh), strict=True))
+        for group in groups:
+            self._observe_group(step, group, attempts.get(group.program.id), gates.get(group.program.id))
+        self._note_regret([a.regret for g in fresh if (a := attempts[g.program.id]).regret is not None])
+        credits = self._agent_credits(step, groups)
+        due = [s for s in self.sets if s.due(step, self.cfg.design.delay)]
+        self.sets = [s for s in self.sets if not s.due(step, self.cfg.design.delay)]
+        return [*self._pay(due, len(credits)), *credits]
+
+    def flush(self) -> list[Credit]:
+        """Train the sets whose window the end of the run cut short."""
+        due, self.sets = self.sets, []
+        return self._pay(due, self.cfg.play.plays * self.cfg.play.programs)
+
+    @property
+    def owes_play(self) -> bool:
+        """Whether an accepted design is still unplayed."""
+        return any(a.waiting for s in self.sets for a in s.attempts)
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers of the latest step."""
+        memory = self.designer.memory.metrics() if self.cfg.design.memory.enabled else {}
+        return {**self._metrics, "archive": float(len(self.archive)), **memory}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Designer, archive, pending sets and running numbers."""
+        return {
+            "designer": self.designer.state_dict(),
+            "archive": self.archive.state_dict(),
+            "sets": [set_to_json(s) for s in self.sets],
+            "rewards": dict(self.rewards),
+            "running_regret": self.running_regret,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`."""
+        self.designer.load_state_dict(state["designer"])
+        self.archive.load_state_dict(state["archive"])
+        self.sets = [set_from_json(s) for s in state["sets"]]
+        self.rewards = dict(state["rewards"])
+        self.running_regret = state["running_regret"]
+
+    # --- design ----------------------------------------------------------------------------------------
+
+    async def _design(self, step: int) -> None:
+        cfg, ledger = self.cfg, self.world.ledger
+        steps_left = min(cfg.design.every, max(1, cfg.train.steps - step))
+        slots = min(cfg.design.designs, cfg.play.programs * steps_left)
+        with ledger.phase("design"):
+            designs = await self.designer.round(step, slots, needed=min(slots, cfg.play.programs))
+        ledger.count("designs", len(designs))
+        ledger.sampled("design", sum(d.trajectory.sampled_tokens for d in designs))
+        programs = [d.program for d in designs if accepted(d) and d.program is not None]
+        drafts: list[HintDraft] = []
+        if cfg.play.hinted_plays:
+            with ledger.phase("hints"):
+                seed, world = child_seed(cfg.seed, "hints", step), self.world
+                drafts = await write_hints(
+                    programs, world.chat, world.sandbox, cfg.hints, seed=seed, template=cfg.design.template
+                )
+            ledger.sampled("hint", sum(d.tokens for d in drafts))
+        hints = {d.program_id: d for d in drafts}
+        for program in programs:
+            draft = hints.get(program.id)
+            self.archive.add(dataclasses.replace(program, hint=draft.usable if draft else None))
+            save_program(self.world.folder.path_of("pool"), program)
+        self.sets.append(DesignSet(step, tuple(_attempt(d) for d in designs)))
+        rows = [design_row(step, i, d, hints) for i, d in enumerate(designs)]
+        self.world.folder.append_many("designs.jsonl", rows)
+        self._metrics |= design_metrics(designs, drafts)
+
+    def _replay(self, step: int, n: int, exclude: set[str]) -> list[EnvProgram]:
+        """Programs that fill up a step."""
+        if self.cfg.play.replay == "window" and self.sets:
+            window = [a.program_id for a in self.sets[-1].attempts if a.kind == "accepted" and a.played]
+            levels = [self.archive.levels[i] for i in window if i in self.archive.levels]
+            return [level.program for level in levels if level.program.id not in exclude][:n]
+        return self.archive.draw(n, child_rng(self.cfg.seed, "archive", step), exclude)
+
+    # --- judging ---------------------------------------------------------------------------------------
+
+    def _observe_group(self, step: int, group: Group, attempt: Attempt | None, gate: float | None) -> None:
+        plain = returns(group.plain)
+        first = attempt is not None and attempt.waiting
+        broken = any(f.kind is FaultKind.PROGRAM for f in faults([*group.plain, *group.hinted]))
+        if attempt is not None:
+            attempt.played = True
+            attempt.broken |= broken
+            attempt.returns.extend(plain)
+        if attempt is not None and first:
+            attempt.gate = 1.0 if gate is None else gate
+            if group.hinted:
+                hinted, unhinted = ([e.outcome for e in arm] for arm in (group.hinted, group.plain))
+                attempt.regret = paired_regret(hinted, unhinted[: len(hinted)])
+                if attempt.regret.n == 0:
+                    attempt.regret = None
+            if plain and not broken:
+                self._remember(step, group.program, attempt, plain)
+        self.archive.update(group.program.id, plain, gate)
+        if broken:
+            self.archive.retire(group.program.id)
+
+    def _remember(self, step: int, program: EnvProgram, attempt: Attempt, plain: Sequence[float]) -> None:
+        self.designer.memory.add(
+            Record(
+                program_id=program.id,
+                code=program.code,
+                skill=program.skill,
+                solve_rate=sum(r > 0 for r in plain) / len(plain),
+                mean_return=sum(plain) / len(plain),
+                regret=None if attempt.regret is None else attempt.regret.mean,
+                step=step,
+            )
+        )
+
+    async def _gates(self, step: int, groups: Sequence[Group]) -> list[float]:
+        """Skill gate of each new program; 1 when the gate is off, 0 for a program that breaks in a replay."""
+        if not self.cfg.reward.skill_gate:
+            return [1.0] * len(groups)
+        with self.world.ledger.phase("floor"):
+            measured = await asyncio.gather(*(self._gate(step, g) for g in groups))
+        if measured:
+            self._metrics["gate"] = float(np.mean([gate for gate, _ in measured]))
+            self._metrics["floor"] = float(np.mean([floor for _, floor in measured]))
+        return [gate for gate, _ in measured]
+
+    async def _gate(self, step: int, group: Group) -> tuple[float, float]:
+        cfg, program = self.cfg.reward, group.program
+        seeds = [play_seed(self.cfg.seed, "floor", program.id, step, j) for j in range(SEEDS)]
+        plays = [*group.plain, *group.hinted]
+        try:
+            floor, floor_se = await blind_floor(program, plays, self.world.sandbox, seeds)
+        except ProgramFault:
+            return 0.0, 0.0
+        arms = [[e.outcome for e in arm] for arm in (group.plain, group.hinted) if arm]
+        best, best_se = best_arm(arms, cfg.gate_z)
+        gate = skill_gate(best, best_se, floor, floor_se, cfg.gate_margin, cfg.gate_width, cfg.gate_z)
+        return gate, floor
+
+    def _note_regret(self, regrets: Sequence[Any]) -> None:
+        if not regrets:
+            return
+        means = np.array([r.mean for r in regrets])
+        self._metrics["regret"] = float(means.mean())
+        self._metrics["regret_programs"] = float(len(means))
+        if len(means) > 1:
+            self._metrics["regret_stderr"] = float(means.std(ddof=1) / np.sqrt(len(means)))
+        old = self.running_regret
+        new = float(means.mean())
+        self.running_regret = new if old is None else REGRET_MEMORY * old + (1 - REGRET_MEMORY) * new
+
+    def _agent_credits(self, step: int, groups: Sequence[Group]) -> list[Credit]:
+        train = self.cfg.hints.train
+        until = self.running_regret is None or self.running_regret > 0
+        hinted_too = train == "true" or (train == "until_nonpositive" and until)
+        credits: list[Credit] = []
+        for group in groups:
+            name = f"{step}/{group.program.id}"
+            credits.extend(agent_credits(group.plain, f"{name}/plain", self.cfg))
+            if hinted_too:
+                credits.extend(agent_credits(group.hinted, f"{name}/hinted", self.cfg))
+        return credits
+
+    def _pay(self, due: Sequence[DesignSet], agent_samples: int) -> list[Credit]:
+        credits: list[Credit] = []
+        paid: list[float] = []
+        for made in due:
+            rewards = set_rewards(made, self.cfg, self.rewards)
+            credits.extend(set_credits(made, rewards, agent_samples, self.cfg))
+            for i, reward in rewards.items():
+                paid.append(reward)
+                if made.attempts[i].kind == "accepted":
+                    self.rewards[made.attempts[i].program_id] = reward
+        if paid:
+            self._metrics["designer_reward"] = float(np.mean(paid))
+            self._metrics["designs_trained"] = float(len(credits))
+        return credits
+
+
+def check_capacity(cfg: Config) -> None:
+    """Every accepted design has to be played once before the next ones are made. Raises ConfigError."""
+    room = cfg.play.programs * cfg.design.every
+    if cfg.design.designs > room:
+        raise ConfigError(
+            f"design.designs is {cfg.design.designs}, but only {room} programs can be played before the next "
+            f"design step (play.programs {cfg.play.programs} x design.every {cfg.design.every}); lower it"
+        )
+
+
+def heldout_programs() -> dict[str, EnvProgram]:
+    """Programs of the held-out suite, which no design may equal; empty when they are not installed."""
+    try:
+        from spade.embedded.heldout import heldout_programs as listed
+    except ImportError:
+        return {}
+    programs = [EnvProgram.of(row.code, source="heldout") for row in listed()]
+    return {p.id: p for p in programs}
+
+
+def _attempt(design: Design) -> Attempt:
+    twin = twin_id(design)
+    program_id = design.program.id if design.program is not None else ""
+    if accepted(design):
+        return Attempt(design.brief.skill, design.trajectory, "accepted", program_id)
+    if twin is not None:
+        return Attempt(design.brief.skill, design.trajectory, "duplicate", program_id, twin)
+    return Attempt(design.brief.skill, design.trajectory, "invalid", program_id)

@@ -1,0 +1,469 @@
+"""The records that travel through SPADE, in the order one datum meets them.
+
+    Document ──brief──► Brief ──Designer──► EnvProgram ──validate──► Verdict (StageResult, ...)
+                                                │
+                                        Instance (program, seed, hint)
+                                                │  play
+                     Turn, ..., Turn ──► Trajectory ──► Episode (Trajectory + Outcome)
+                                                │
+                          Group (plain episodes, hinted episodes, same seeds)
+                                                │  regret
+                               Regret ──► Designer reward ──► Credit
+                                                │  advantages
+                                 Sample (neutral record: tokens, mask, advantage) ──► learner
+
+    Item ──evaluate──► ItemResult ──► SuiteResult ──► Comparison;  RunRecord says where all of it came from.
+
+Words: the *Designer* writes an *environment program*; the *Agent* plays an *episode* of it; a *hint* is
+privileged text about it; *regret* is return with the hint minus return without. A *fault* is not a score:
+an `Outcome` is either `Scored` or `Fault`, so that a mean over outcomes has to say what it does with faults.
+
+Ragged lists carry their axis as suffix where it helps: `_T` tokens, `_G` plays of a group, `_B` rows.
+Records are frozen; `to_json` / `from_json` are the one codec.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+from typing import Any, Literal, TypeVar
+
+from spade.errors import FaultKind
+
+Role = Literal["designer", "agent"]
+GameType = Literal["single_turn", "multi_turn", "tool_use"]
+GAME_TYPES: tuple[GameType, ...] = ("single_turn", "multi_turn", "tool_use")
+
+
+def content_id(text: str) -> str:
+    """SHA-256 of UTF-8 text, the id of everything that has content."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+# --- messages and tokens -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One parsed call: tool name and JSON arguments."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One chat message. `content` is hostile text: it is never encoded with special tokens enabled."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    name: str | None = None
+
+
+class StopReason(StrEnum):
+    """Why one completion ended."""
+
+    STOP = "stop"
+    """A stop token was sampled: the model finished its turn."""
+    LENGTH = "length"
+    """`max_tokens` was reached."""
+    CONTEXT = "context"
+    """The context window was full."""
+    CANCELLED = "cancelled"
+    """The caller gave up."""
+
+
+class EpisodeEnd(StrEnum):
+    """Every way an episode can end. Only `FAULT` has no score."""
+
+    TERMINATED = "terminated"
+    """The program said the goal is reached or lost; the last reward counts."""
+    TRUNCATED = "truncated"
+    """The program's own turn limit; scored 0."""
+    TURN_LIMIT = "turn_limit"
+    """The loop's turn limit; scored 0."""
+    CONTEXT_LIMIT = "context_limit"
+    """No room for another turn; scored 0."""
+    UNFINISHED = "unfinished"
+    """A reply without an end-of-turn token; not played, scored 0."""
+    FAULT = "fault"
+    """The program or the machinery broke; no score."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One exchange: what the policy said, what the program answered.
+
+    `logprobs_T` has one entry per completion token, taken at the sampling temperature.
+    """
+
+    completion_ids: tuple[int, ...]
+    logprobs_T: tuple[float, ...]
+    text: str
+    action: str
+    observation: str
+    reward: float
+    stop: StopReason
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """Token stream of one role in one task: `prompt_ids` then `completion_ids`.
+
+    `completion_ids`, `mask`, `logprobs` have equal length. `mask` is 1 exactly on tokens the model sampled,
+    0 on observations and template; `logprobs` is 0.0 where `mask` is 0.
+    """
+
+    role: Role
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+    mask: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    weight_version: int = 0
+
+    @property
+    def sampled_tokens(self) -> int:
+        """Number of tokens the model itself produced."""
+        return sum(self.mask)
+
+
+# --- design --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One corpus text. `id` is its content hash."""
+
+    id: str
+    text: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Brief:
+    """Everything the Designer is shown for one attempt."""
+
+    id: str
+    skill: str
+    game_type: GameType
+    difficulty: str
+    document_id: str
+    exemplar_ids: tuple[str, ...]
+    seed: int
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EnvProgram:
+    """Source code of one environment. `id` is the content hash of `code`."""
+
+    id: str
+    code: str
+    skill: str = ""
+    game_type: GameType = "multi_turn"
+    brief_id: str = ""
+    hint: str | None = None
+    step: int = 0
+    source: str = "designer"
+
+    @staticmethod
+    def of(code: str, **fields: Any) -> EnvProgram:
+        """Make a program from its code; the id is computed."""
+        return EnvProgram(id=content_id(code), code=code, **fields)
+
+
+@dataclass(frozen=True, slots=True)
+class StageResult:
+    """Outcome of one validation stage. `code` is "ok" or the stage's reason code."""
+
+    stage: str
+    ok: bool
+    code: str
+    detail: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the validator says of one program. No verdict means rejected."""
+
+    program_id: str
+    accepted: bool
+    stages: tuple[StageResult, ...]
+    battery: str
+    level: str
+    facts: dict[str, float] = field(default_factory=dict)
+    """Measured by the battery: `oracle_turns`, `oracle_return`, `floor_return`, `max_turns`."""
+
+    @property
+    def failed(self) -> StageResult | None:
+        """The first failed stage, or None."""
+        return next((s for s in self.stages if not s.ok), None)
+
+    @property
+    def code(self) -> str:
+        """Reason code of the first failed stage; "accepted" otherwise."""
+        failed = self.failed
+        return failed.code if failed else "accepted"
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """One attempt of the Designer: its trajectory, what came out, and the validator's verdict."""
+
+    brief: Brief
+    trajectory: Trajectory
+    text: str
+    program: EnvProgram | None
+    verdict: Verdict | None
+
+
+# --- play ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One playable task: program, seed, and the hint shown in the first observation (None = plain arm)."""
+
+    program_id: str
+    seed: int
+    hint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A play with a value. `value` is the return in [-1, 1]; `solved` means full return."""
+
+    value: float
+    solved: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A play without a value: who broke it, where, and what was seen."""
+
+    kind: FaultKind
+    where: str
+    detail: str
+
+
+Outcome = Scored | Fault
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One finished play."""
+
+    instance: Instance
+    trajectory: Trajectory
+    turns: tuple[Turn, ...]
+    first_observation: str
+    outcome: Outcome
+    end: EpisodeEnd
+    seconds: float = 0.0
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """The actions as the program received them, in order."""
+        return tuple(t.action for t in self.turns)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """All plays of one program at one step. `hinted[i]` and `plain[i]` share a seed where both exist."""
+
+    program: EnvProgram
+    plain: tuple[Episode, ...]
+    hinted: tuple[Episode, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Regret:
+    """Mean paired difference hinted minus plain. `stderr` is NaN when `n` < 2; faults drop the pair."""
+
+    mean: float
+    stderr: float
+    n: int
+    faults: int
+
+
+# --- learn ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """What one trajectory earns: its advantage, broadcast to every sampled token, and its loss weight."""
+
+    trajectory: Trajectory
+    advantage: float
+    weight: float = 1.0
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The neutral training record. A learner sees nothing else: no roles' meaning, no environments.
+
+    `completion_ids`, `mask`, `logprobs` have equal length (see `Trajectory`). `advantage` is one number for
+    all sampled tokens; `weight` multiplies this sample's loss; `role` only names the optimiser state.
+    """
+
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+    mask: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    advantage: float
+    role: str
+    weight: float = 1.0
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What one training step did: flat metric names to numbers."""
+
+    step: int
+    metrics: dict[str, float]
+
+
+# --- runs and evaluation -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """Provenance of one run; written as `run.json` and copied to `results/records/` when published."""
+
+    id: str
+    kind: str
+    command: str
+    config: dict[str, Any]
+    digest: str
+    seed: int
+    versions: dict[str, str]
+    hardware: dict[str, Any]
+    data: dict[str, str]
+    sandbox_level: str
+    started: str
+    status: str = "running"
+    parents: tuple[str, ...] = ()
+    artefacts: dict[str, str] = field(default_factory=dict)
+    scores: dict[str, Any] = field(default_factory=dict)
+    ledger: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One evaluation item: stable id, the part of the suite it belongs to, and its cluster."""
+
+    id: str
+    part: str
+    cluster: str
+    payload: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ItemResult:
+    """One sample of one item."""
+
+    item_id: str
+    part: str
+    cluster: str
+    sample: int
+    outcome: Outcome
+    end: str
+    tokens: int
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteResult:
+    """One suite on one checkpoint. `parts` maps a part to (mean, standard error, n); `score` likewise."""
+
+    suite: str
+    checkpoint: str
+    protocol: str
+    score: tuple[float, float, int]
+    parts: dict[str, tuple[float, float, int]]
+    faults: dict[str, int]
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One checkpoint against a reference on the same items: paired difference and its 95 % interval."""
+
+    name: str
+    reference: str
+    column: str
+    score: float
+    stderr: float
+    difference: float
+    low: float
+    high: float
+    n: int
+    words: str
+
+
+# --- the one codec -------------------------------------------------------------------------------------
+
+T = TypeVar("T")
+
+
+def to_json(record: Any) -> Any:
+    """Turn a record (or a nest of records, tuples, dicts, enums) into plain JSON values.
+
+    A union member (`Scored` or `Fault`) carries its class name under the key "is".
+    """
+    if dataclasses.is_dataclass(record) and not isinstance(record, type):
+        out = {f.name: to_json(getattr(record, f.name)) for f in dataclasses.fields(record)}
+        return {"is": type(record).__name__, **out} if isinstance(record, Scored | Fault) else out
+    if isinstance(record, Enum):
+        return record.value
+    if isinstance(record, Mapping):
+        return {str(k): to_json(v) for k, v in record.items()}
+    if isinstance(record, list | tuple):
+        return [to_json(v) for v in record]
+    return record
+
+
+def from_json(kind: type[T], value: Any) -> T:
+    """Inverse of `to_json`. Raises KeyError, TypeError or ValueError on data that does not fit `kind`."""
+    return typing.cast(T, _decode(kind, value))
+
+
+def _decode(kind: Any, value: Any) -> Any:
+    origin = typing.get_origin(kind)
+    args = typing.get_args(kind)
+    if kind is Any or origin is Literal:
+        return value
+    if origin in (typing.Union, types.UnionType):
+        return _decode_union(args, value)
+    if origin is tuple:
+        inner = args[:1] * len(value) if len(args) == 2 and args[1] is Ellipsis else args
+        return tuple(_decode(k, v) for k, v in zip(inner, value, strict=True))
+    if origin is dict:
+        return {k: _decode(args[1], v) for k, v in value.items()}
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        hints = typing.get_type_hints(kind)
+        names = {f.name for f in dataclasses.fields(kind)}
+        return kind(**{k: _decode(hints[k], v) for k, v in value.items() if k in names})
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind(value)
+    if kind is float and isinstance(value, int):
+        return float(value)
+    return value
+
+
+def _decode_union(args: tuple[Any, ...], value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, dict) and "is" in value:
+        chosen = next(a for a in args if getattr(a, "__name__", "") == value["is"])
+        return _decode(chosen, value)
+    return _decode(next(a for a in args if a is not type(None)), value)
