@@ -114,7 +114,8 @@ def run_transformers(folder: Path, dtype: str, args: argparse.Namespace) -> dict
 
 def main() -> int:
     """Print one JSON object with rates and ratios."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--model", type=Path, help="checkpoint folder; default: a random 1M Llama")
     parser.add_argument("--rows", type=int, default=192)
     parser.add_argument("--prompt", type=int, default=128, help="prompt tokens")

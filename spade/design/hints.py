@@ -6,13 +6,16 @@ rather than zero.
 
 from __future__ import annotations
 
+import ast
+import asyncio
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from spade.config import HintConfig
 from spade.design.prompts import choose_template, hint_messages
-from spade.envs.hintcheck import check_hint, hint_facts
+from spade.envs.hintcheck import check_hint, check_hint_play, hint_facts, source_literals
 from spade.errors import ProgramFault
 from spade.play.actions import strip_thoughts
 from spade.rng import child_seed
@@ -22,6 +25,9 @@ from spade.types import EnvProgram, StageResult, StopReason
 if TYPE_CHECKING:
     from spade.envs.sandbox import Sandbox
     from spade.serving.launch import ChatPolicy
+
+CHECKED_AT_ONCE = 8
+"""Hints checked side by side; each takes one worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +52,25 @@ async def write_hints(
     cfg: HintConfig,
     *,
     seed: int,
+    floor_max: float,
     template: str = "auto",
 ) -> list[HintDraft]:
-    """One checked hint per program, in order."""
+    """One checked hint per program, in order. `floor_max` limits what the hint's words win by themselves."""
     if cfg.source == "program":
         drafts = [(await _own_hint(program, sandbox, seed), 0, True) for program in programs]
     else:
         drafts = await _policy_hints(programs, chat, cfg, seed, template)
+    gate = asyncio.Semaphore(max(1, min(CHECKED_AT_ONCE, sandbox.cfg.max_workers)))
+
+    async def check(program: EnvProgram, text: str, complete: bool) -> StageResult:
+        async with gate:
+            return await _check(program, text, complete, sandbox, cfg, floor_max)
+
+    pairs = list(zip(programs, drafts, strict=True))
+    checks = await asyncio.gather(*(check(p, text, complete) for p, (text, _, complete) in pairs))
     return [
-        HintDraft(program.id, text, tokens, await _check(program, text, complete, sandbox, cfg))
-        for program, (text, tokens, complete) in zip(programs, drafts, strict=True)
+        HintDraft(p.id, text, tokens, result)
+        for (p, (text, tokens, _)), result in zip(pairs, checks, strict=True)
     ]
 
 
@@ -104,8 +119,17 @@ async def _own_hint(program: EnvProgram, sandbox: Sandbox, seed: int) -> str:
         return ""
 
 
+def _without_hint(code: str) -> str:
+    """The program without its `hint` methods."""
+    tree = ast.parse(code)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            node.body = [n for n in node.body if not (isinstance(n, ast.FunctionDef) and n.name == "hint")]
+    return ast.unparse(tree)
+
+
 async def _check(
-    program: EnvProgram, text: str, complete: bool, sandbox: Sandbox, cfg: HintConfig
+    program: EnvProgram, text: str, complete: bool, sandbox: Sandbox, cfg: HintConfig, floor_max: float
 ) -> StageResult:
     if not text:
         return StageResult("hint", False, "no_hint", "no hint was written", 0.0)
@@ -113,6 +137,10 @@ async def _check(
         return StageResult("hint", False, "unfinished", "the hint did not end within its token limit", 0.0)
     try:
         facts = await hint_facts(program, sandbox)
+        if cfg.source == "program":
+            # the hint's own words are literals of the code, too; only the rest of the code is a secret
+            facts = dataclasses.replace(facts, literals=source_literals(_without_hint(program.code)))
+        result = check_hint(text, facts, cfg.max_words)
+        return await check_hint_play(text, program, sandbox, floor_max) if result.ok else result
     except ProgramFault as error:
         return StageResult("hint", False, "program_fault", str(error), 0.0)
-    return check_hint(text, facts, cfg.max_words)

@@ -22,7 +22,7 @@ Stage = Callable[[Bench], Awaitable[None]]
 ODD_CONTENTS = ("", "1", "test", "42", "-1", "0.5", "{nested}", "é☃𝄞", "a b c", "up", "x" * 2000)
 ODD_RAW = ("", " ", "plain text", "\\boxed{unclosed", "\\boxed{a} \\boxed{b}", "<tool_call>{}</tool_call>")
 MARKUP = re.compile(
-    r"<\|[^|<>\n]{1,60}\|>|</?(?:think|thinking|tool_call|tool_response|tool_calls|function_call)\b[^>\n]{0,60}>"
+    r"<\|[^|<>\n]{1,60}\|>|</?(?:think|thinking|tool_calls?|tool_response|function_call)\b[^>\n]{0,60}>"
     r"|\[/?INST\]|<</?SYS>>|</?(?:start|end)_of_turn>|</?s>|<\uff5c[^>\n]{1,60}\uff5c>"
 )
 """Chat-template and tool markup. An observation that holds it could forge a turn of the conversation."""
@@ -229,7 +229,7 @@ async def _feedback_rate(bench: Bench) -> float:
     """How often feedback to wrong answers shows the right one, minus the same for another seed's answer.
 
     Wrong answers are those of other seeds, so that they are of the right form. Feedback to nonsense counts
-    for answers in words only: a distance from "no number, taken as 0" is the answer by arithmetic, not by a leak.
+    for answers in words only: a distance from "no number, taken as 0" is the answer by arithmetic.
     """
     half = len(bench.floor_probes) // 2
     wrong, control = bench.floor_probes[:half], bench.floor_probes[half:]

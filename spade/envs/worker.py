@@ -1,7 +1,7 @@
 """Runs one environment program: reads batches of operations from descriptor 3, answers in order.
 
-Executed in a forked, confined process (standard library only). Frames are a 4-byte big-endian length and JSON.
-A request is a list of operations, an answer `{"r": [result, ...]}` for the next operations in order, with
+Executed in a forked, confined process (standard library only). Frames are a 4-byte big-endian length and
+JSON. A request is a list of operations, an answer `{"r": [result, ...]}` for the next operations in order, with
 `"v": [...]` when the program tried something forbidden. One request may be answered in several frames: long
 answers are split, and slow operations are reported as they finish, so the parent can time each of them.
 

@@ -81,9 +81,7 @@ class Decoder:
         layers = [self._layer(state, get, f"model.layers.{i}.") for i in range(spec.layers)]
         self.embed, self.head, self.norm, self.layers = embed, head, norm, layers
 
-    def _layer(
-        self, state: Mapping[str, torch.Tensor], get: Callable[[str], torch.Tensor], at: str
-    ) -> Layer:
+    def _layer(self, state: Mapping[str, torch.Tensor], get: Callable[[str], torch.Tensor], at: str) -> Layer:
         spec = self.spec
         attn, mlp = at + "self_attn.", at + "mlp."
 

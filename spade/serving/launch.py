@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from spade.errors import BackendError, ConfigError, InputError
-from spade.serving.policy import Completion, Policy, SamplingParams
-from spade.types import Message
+from spade.serving.chat import ChatPolicy, ChatReply, ModelRef
+from spade.serving.policy import Policy
 
 if TYPE_CHECKING:
     from spade.config import ServingConfig
-    from spade.serving.render import ChatRenderer
+
+__all__ = ["ChatPolicy", "ChatReply", "ModelRef", "open_chat", "resolve_ref"]
 
 HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*(@[\w.-]+)?")
 STEP_FOLDER = re.compile(r"step-(\d+)")
@@ -23,51 +22,6 @@ FORMS = (
     "embedded, a run folder (RUN or RUN@step), a checkpoint folder, a hub name such as org/name, "
     "smollm2-135m, scripted:KIND or openai:MODEL@URL"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ModelRef:
-    """A resolved reference. `path` is the checkpoint folder of local ones, `spec` the rest of the others."""
-
-    kind: Literal["local", "scripted", "openai"]
-    ref: str
-    path: Path | None = None
-    spec: str = ""
-    step: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ChatReply:
-    """One assistant turn: its text, the exact completion, and the prompt it answered."""
-
-    text: str
-    completion: Completion
-    prompt_ids: tuple[int, ...]
-
-
-@dataclass(slots=True)
-class ChatPolicy:
-    """A renderer plus a policy."""
-
-    renderer: ChatRenderer
-    policy: Policy
-    ref: ModelRef | None = None
-
-    async def chat(
-        self, messages: Sequence[Message], params: SamplingParams, tools: Sequence[dict[str, Any]] = ()
-    ) -> ChatReply:
-        """Answer a conversation. Without stop tokens in `params`, the renderer's are used."""
-        import dataclasses
-
-        if not params.stop_token_ids:
-            params = dataclasses.replace(params, stop_token_ids=self.renderer.stop_token_ids)
-        prompt = self.renderer.start(messages, tools)
-        completion = (await self.policy.generate([prompt], params))[0][0]
-        return ChatReply(self.renderer.text(completion.token_ids), completion, tuple(prompt))
-
-    async def close(self) -> None:
-        """Close the policy."""
-        await self.policy.close()
 
 
 def resolve_ref(ref: str) -> ModelRef:

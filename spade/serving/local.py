@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from spade.errors import BackendError, ConfigError, InputError
+from spade.errors import BackendError, InputError
 from spade.serving.checkpoint_files import ModelSpec, read_config, read_spec, read_weights
+from spade.serving.device import is_out_of_memory, memory_for_caches, pick_device, pick_dtype
 from spade.serving.engine import Engine, SlotEngine
 from spade.serving.policy import Completion, PolicyStats, SamplingParams
 from spade.serving.sampling import Batch, Request, uniforms
@@ -22,9 +22,8 @@ from spade.serving.sampling import Batch, Request, uniforms
 if TYPE_CHECKING:
     from spade.config import ServingConfig
 
-SMALL_MODEL = 20_000_000
-"""Below this many parameters `dtype: auto` means float32: it costs little, and log-probs match training."""
 PAD_ROWS = 8
+"""Batches shrink in steps of this many rows."""
 
 
 class LocalPolicy:
@@ -86,9 +85,7 @@ class LocalPolicy:
         each = [params] * len(prompts) if isinstance(params, SamplingParams) else list(params)
         if len(each) != len(prompts):
             raise BackendError(f"generate got {len(prompts)} prompts but {len(each)} sampling parameters.")
-        requests = [
-            self._request(p, s, j) for p, s in zip(prompts, each, strict=True) for j in range(n)
-        ]
+        requests = [self._request(p, s, j) for p, s in zip(prompts, each, strict=True) for j in range(n)]
         future: asyncio.Future[list[Completion]] = asyncio.get_running_loop().create_future()
         self._waiting.append((requests, future))
         if self._drain is None or self._drain.done():
@@ -177,7 +174,7 @@ class LocalPolicy:
 
     def _shrink(self, err: Exception, rows: int) -> None:
         """Halve the rows of a pass after an out-of-memory error; anything else is the engine's failure."""
-        if not _is_oom(err):
+        if not is_out_of_memory(err):
             raise BackendError(f"The serving engine failed: {err}") from err
         self._engine.clear()
         if self.device_type == "cuda":
@@ -264,56 +261,10 @@ def _slot_engine(
     rows = -(-cfg.max_rows // PAD_ROWS) * PAD_ROWS
     linger = not _is_deterministic(cfg, device)
     try:
-        return SlotEngine(spec, state, device, dtype, rows, linger, _memory(device))
+        return SlotEngine(spec, state, device, dtype, rows, linger, memory_for_caches(device))
     except (KeyError, RuntimeError) as err:
         raise InputError(f"The weights in {folder} do not fit its config.json: {err}.") from err
 
 
 def _is_deterministic(cfg: ServingConfig, device: torch.device) -> bool:
     return device.type == "cpu" if cfg.deterministic is None else bool(cfg.deterministic)
-
-
-def _memory(device: torch.device) -> int:
-    """Bytes the key-value cache may take: half of what the machine or the GPU has."""
-    if device.type == "cuda":
-        return int(torch.cuda.get_device_properties(device).total_memory // 2)
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-
-
-def _is_oom(err: Exception) -> bool:
-    text = str(err).lower()
-    return (
-        isinstance(err, MemoryError | torch.OutOfMemoryError)
-        or "out of memory" in text
-        or "allocate memory" in text
-    )
-
-
-def pick_device(name: str) -> torch.device:
-    """`auto | cpu | cuda` to a device. Raises `ConfigError` when a GPU is asked for and absent."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigError("serving.device is cuda but torch sees no GPU; use serving.device=cpu or auto.")
-    return torch.device(name)
-
-
-def pick_dtype(name: str, device: torch.device, parameters: int) -> torch.dtype:
-    """`auto | float32 | bfloat16` to a type.
-
-    `auto` is float32 below 20M parameters; above, bfloat16 on a GPU and on CPUs that compute in it.
-    """
-    if name != "auto":
-        return torch.bfloat16 if name == "bfloat16" else torch.float32
-    if parameters < SMALL_MODEL or not (device.type == "cuda" or cpu_has_bf16()):
-        return torch.float32
-    return torch.bfloat16
-
-
-def cpu_has_bf16() -> bool:
-    """Whether this CPU multiplies bfloat16 matrices in hardware (AVX512-BF16 or AMX)."""
-    try:
-        flags = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return False
-    return "avx512_bf16" in flags or "amx_bf16" in flags

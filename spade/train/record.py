@@ -137,4 +137,6 @@ def design_metrics(designs: Sequence[Design], drafts: Sequence[HintDraft]) -> di
         out["oracle_turns"] = float(np.mean(turns))
     if drafts:
         out["hints_usable"] = sum(d.check.ok for d in drafts) / len(drafts)
+        refused = Counter(d.check.code for d in drafts if not d.check.ok)
+        out |= {f"hints_refused/{code}": float(n) for code, n in sorted(refused.items())}
     return out

@@ -122,9 +122,14 @@ class SelfPlaySource:
         drafts: list[HintDraft] = []
         if cfg.play.hinted_plays:
             with ledger.phase("hints"):
-                seed, world = child_seed(cfg.seed, "hints", step), self.world
                 drafts = await write_hints(
-                    programs, world.chat, world.sandbox, cfg.hints, seed=seed, template=cfg.design.template
+                    programs,
+                    self.world.chat,
+                    self.world.sandbox,
+                    cfg.hints,
+                    seed=child_seed(cfg.seed, "hints", step),
+                    floor_max=cfg.validator.floor_max,
+                    template=cfg.design.template,
                 )
             ledger.sampled("hint", sum(d.tokens for d in drafts))
         hints = {d.program_id: d for d in drafts}

@@ -28,7 +28,7 @@ def test_top_level_is_exactly_the_agreed_list() -> None:
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="this is not a git checkout")
 def test_published_results_are_not_ignored_by_git() -> None:
-    names = ["results/runs/a/b/run.json", "results/records/a.json", "results/tables/a/x.md", "runs/a/run.json"]
+    names = ["results/runs/a/b/run.json", "results/records/a", "results/tables/a/x.md", "runs/a/run.json"]
     done = subprocess.run(["git", "check-ignore", *names], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout.split() == ["runs/a/run.json"]
 

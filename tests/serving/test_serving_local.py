@@ -51,11 +51,12 @@ def params(count: int, **changes: Any) -> list[SamplingParams]:
     rng = random.Random(count)
     base: dict[str, Any] = dict(temperature=0.8, stop_token_ids=(2, 9, 30, 77))
     return [
-        SamplingParams(**{**base, "max_tokens": rng.randrange(1, 24), "seed": i, **changes}) for i in range(count)
+        SamplingParams(**{**base, "max_tokens": rng.randrange(1, 24), "seed": i, **changes})
+        for i in range(count)
     ]
 
 
-@pytest.mark.parametrize(("kind", "changes"), VARIANTS, ids=lambda v: v if isinstance(v, str) else "+".join(v))
+@pytest.mark.parametrize(("kind", "changes"), VARIANTS, ids=str)
 async def test_logprobs_equal_a_plain_forward_over_several_turns(
     tmp_path: Path, kind: str, changes: dict[str, Any]
 ) -> None:
@@ -166,7 +167,8 @@ async def test_greedy_top_k_and_top_p(llama: tuple[Path, Any]) -> None:
         assert c.logprobs_T[0] == pytest.approx(float(logits.log_softmax(-1)[c.token_ids[0]]), abs=1e-4)
     nucleus = int((weights.cumsum(0) - weights < 0.5).sum())
     each = [SamplingParams(max_tokens=1, seed=i, top_p=0.5) for i in range(64)]
-    assert {c.token_ids[0] for c in flat(await policy.generate([row] * 64, each))} <= set(order[:nucleus].tolist())
+    drawn = flat(await policy.generate([row] * 64, each))
+    assert {c.token_ids[0] for c in drawn} <= set(order[:nucleus].tolist())
 
 
 async def test_stop_length_and_context(llama: tuple[Path, Any]) -> None:
@@ -176,7 +178,8 @@ async def test_stop_length_and_context(llama: tuple[Path, Any]) -> None:
     assert (free.stop, len(free.token_ids)) == (StopReason.LENGTH, 20)
     target = free.token_ids[6]
     first = free.token_ids.index(target)
-    cut = (await policy.generate([row], SamplingParams(max_tokens=20, seed=1, stop_token_ids=(target,))))[0][0]
+    stopping = SamplingParams(max_tokens=20, seed=1, stop_token_ids=(target,))
+    cut = (await policy.generate([row], stopping))[0][0]
     assert cut.stop is StopReason.STOP
     assert cut.token_ids == free.token_ids[: first + 1]
     full = (await policy.generate([row * 9], SamplingParams(max_tokens=20, seed=1)))[0][0]
@@ -261,7 +264,7 @@ async def test_memory_limit_bounds_the_rows(llama: tuple[Path, Any]) -> None:
 
 
 def test_dtype_choice(llama: tuple[Path, Any]) -> None:
-    from spade.serving.local import pick_dtype
+    from spade.serving.device import pick_dtype
 
     cpu = torch.device("cpu")
     assert LocalPolicy.from_folder(llama[0], tiny.serving(dtype="auto")).dtype is torch.float32
@@ -273,7 +276,10 @@ def test_dtype_choice(llama: tuple[Path, Any]) -> None:
 async def test_bfloat16_stays_close(llama: tuple[Path, Any]) -> None:
     policy = LocalPolicy.from_folder(llama[0], tiny.serving(dtype="bfloat16"))
     rows = prompts(6)
+    gaps = []
     for row, c in zip(rows, flat(await policy.generate(rows, params(6))), strict=True):
-        assert c.logprobs_T == pytest.approx(reference(llama[1], row, c.token_ids, 0.8), abs=0.5)
+        exact = reference(llama[1], row, c.token_ids, 0.8)
+        gaps += [abs(a - b) for a, b in zip(exact, c.logprobs_T, strict=True)]
+    assert 0 < sum(gaps) / len(gaps) < 0.25
     await policy.close()
     await policy.close()

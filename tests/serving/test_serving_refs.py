@@ -240,7 +240,7 @@ async def test_endpoint_failures_are_one_sentence() -> None:
     def refuse(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("refused")
 
-    with pytest.raises(BackendError, match="does not answer for model m .ConnectError."):
+    with pytest.raises(BackendError, match=r"does not answer for model m \(ConnectError\)"):
         await remote(refuse).generate([ByteRenderer().start(TALK)], ONE)
     with pytest.raises(BackendError, match="set SPADE_API_KEY") as caught:
         await remote(lambda r: httpx.Response(401), key="k3y").generate([ByteRenderer().start(TALK)], ONE)

@@ -11,7 +11,7 @@ TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 CORPUS = [
-    "guess a number between 1 and 9", "the door is locked; find the key", "higher lower \\boxed{4} \\boxed{north}",
+    "guess a number between 1 and 9", "the door is locked; find the key", "higher lower \\boxed{4}",
     "user assistant system", "def step(self, action): return 'ok', 1.0, True, False, {}",
 ] * 4  # fmt: skip
 

@@ -1,0 +1,328 @@
+"""The engine: batches, faults, limits, isolation of instances, and nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from envs_programs import ECHO, game
+
+from spade.config import SandboxConfig
+from spade.envs.process import Ended
+from spade.envs.sandbox import BANNER, Sandbox
+from spade.envs.wire import Op, PlayTrace, StepResult
+from spade.errors import ConfigError, FaultCode, FaultKind, ProgramFault, SandboxError
+
+LIMITS = SandboxConfig(cpu_seconds=0.3, wall_factor=10.0)
+
+
+@pytest_asyncio.fixture
+async def sandbox() -> AsyncIterator[Sandbox]:
+    async with await Sandbox.start(LIMITS) as running:
+        yield running
+
+
+def program(body: str, reset: str = 'return "o", {}', head: str = "") -> str:
+    return f"""
+import random, re, time, datetime, math, os
+{head}
+class TestEnv:
+    def reset(self, seed=None):
+        {reset}
+    def step(self, action):
+        {body}
+"""
+
+
+def reply(observation: str = "'x'", reward: str = "0.0", rest: str = "False, False, {}") -> str:
+    return program(f"return {observation}, {reward}, {rest}")
+
+
+async def fault_of(sandbox: Sandbox, code: str) -> ProgramFault:
+    with pytest.raises(ProgramFault) as caught:
+        worker = await sandbox.open(code)
+        await worker.reset(0, 1)
+        await worker.step(0, "go")
+    return caught.value
+
+
+async def test_conveniences(sandbox: Sandbox) -> None:
+    worker = await sandbox.open(ECHO)
+    assert (worker.info.class_name, worker.info.max_turns, worker.info.has_solution) == ("EchoEnv", 10, True)
+    assert await worker.reset(3, 5) == "seed 5"
+    assert await worker.step(3, "hi") == StepResult("5:hi", 0.25, False, False)
+    assert await worker.solution(3) == ["win"]
+    trace = await worker.play(3, 6, ["a", "win", "never"], after=["late"])
+    assert trace == PlayTrace(
+        ["seed 6", "6:a", "won"], [0.25, 1.0], True, False, [StepResult("6:late", 0.25, False, False)]
+    )
+    assert trace.value == 1.0 and trace.ended
+    await worker.drop(3)
+    with pytest.raises(ProgramFault) as caught:
+        await worker.step(3, "x")  # a new instance that was never reset
+    assert caught.value.code is FaultCode.EXCEPTION
+
+
+async def test_a_batch_keeps_order_and_isolates_faults(sandbox: Sandbox) -> None:
+    worker = await sandbox.open(ECHO)
+    ops = [Op.reset(0, 1), Op.reset(1, 2), Op.step(1, "b"), Op.step(0, "raise"), Op.step(0, "a")]
+    results = await worker.batch(ops)
+    assert results[:3] == ["seed 1", "seed 2", StepResult("2:b", 0.25, False, False)]
+    assert isinstance(results[3], ProgramFault) and results[3].code is FaultCode.EXCEPTION
+    assert "ValueError: as asked (line" in results[3].detail
+    assert results[4] == StepResult("1:a", 0.25, False, False)
+
+
+async def test_a_kill_fails_the_rest_of_the_batch(sandbox: Sandbox) -> None:
+    worker = await sandbox.open(ECHO)
+    started = time.monotonic()
+    results = await worker.batch([Op.reset(0, 1), Op.step(0, "burn400000"), Op.step(0, "loop"), Op.step(0, "a")])
+    assert time.monotonic() - started < 5
+    assert all(isinstance(r, ProgramFault) and r.code is FaultCode.CPU_LIMIT for r in results[2:])
+    assert worker.ended is Ended.KILLED
+    assert isinstance((await worker.batch([Op.reset(0, 1)]))[0], ProgramFault)
+
+
+async def test_the_limit_is_per_operation_not_per_message(sandbox: Sandbox) -> None:
+    code = program("n = 0\n        end = time.process_time\n        while n < 2_000_000: n += 1\n        return 'x', 0.0, False, False, {}")
+    worker = await sandbox.open(code)
+    results = await worker.batch([Op.reset(0, 1)] + [Op.step(0, "a")] * 8)
+    assert all(isinstance(r, StepResult) for r in results[1:])
+
+
+async def test_kill_comes_soon_after_the_deadline(sandbox: Sandbox) -> None:
+    late = []
+    for _ in range(3):
+        worker = await sandbox.open(program("time.sleep(1e6)"))
+        await worker.reset(0, 1)
+        worker._process._limits = (0.2, 0.2)
+        started = time.monotonic()
+        with pytest.raises(ProgramFault) as caught:
+            await worker.step(0, "go")
+        late.append(time.monotonic() - started - 0.2)
+        assert caught.value.code is FaultCode.WALL_LIMIT
+    assert min(late) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (reply(reward="float('nan')"), FaultCode.CONTRACT),
+        (reply(reward="float('inf')"), FaultCode.CONTRACT),
+        (reply(reward="True"), FaultCode.CONTRACT),
+        (reply(reward="10**400"), FaultCode.CONTRACT),
+        (reply(reward="'1'"), FaultCode.CONTRACT),
+        (reply(observation="b'x'"), FaultCode.CONTRACT),
+        (reply(rest="0, False, {}"), FaultCode.CONTRACT),
+        (reply(rest="False, False, None"), FaultCode.CONTRACT),
+        (reply(rest="False, False"), FaultCode.CONTRACT),
+        (program("return 1/0"), FaultCode.EXCEPTION),
+        (program("raise SystemExit"), FaultCode.EXCEPTION),
+        (program("raise KeyboardInterrupt"), FaultCode.EXCEPTION),
+        (program("x = 'a' * (1 << 40)"), FaultCode.MEMORY),
+        (program("pass", reset="return 'only text'"), FaultCode.CONTRACT),
+        (program("os._exit(0)"), FaultCode.CRASH),
+        (program("import numpy"), FaultCode.IMPORT_REFUSED),
+        (program("os.write(3, b'x')"), FaultCode.PROTOCOL),
+        (program("os.close(3); time.sleep(60)"), FaultCode.PROTOCOL),
+        (program("return open('/etc/passwd').read(), 0.0, False, False, {}"), FaultCode.EXCEPTION),
+        ("def f(:", FaultCode.SYNTAX),
+        ("import socketserver", FaultCode.IMPORT_REFUSED),
+        ("x = 1", FaultCode.CONTRACT),
+        ("class AEnv:\n    pass", FaultCode.CONTRACT),
+    ],
+)
+async def test_faults_are_typed(sandbox: Sandbox, code: str, expected: FaultCode) -> None:
+    fault = await fault_of(sandbox, code)
+    # A refused attempt that raises is the exception; the attempt itself may be what is reported.
+    assert fault.code in ({expected, FaultCode.POLICY} if "open(" in code else {expected})
+    assert fault.kind is FaultKind.PROGRAM
+
+
+async def test_forbidden_attempts_are_refused_even_when_swallowed(sandbox: Sandbox) -> None:
+    body = "try: os.listdir('/')\n        except OSError: pass\n        return 'x', 0.0, False, False, {}"
+    fault = await fault_of(sandbox, program(body))
+    assert fault.code is FaultCode.POLICY and "os.listdir" in fault.detail
+
+
+async def test_text_is_repaired_and_cut(sandbox: Sandbox) -> None:
+    surrogates = reply(observation=r"'a\ud800b\U0001F600'")
+    worker = await sandbox.open(surrogates)
+    await worker.reset(0, 1)
+    assert (await worker.step(0, "go")).observation == "a\ufffdb\U0001f600"
+    worker = await sandbox.open(reply(observation=r"'\U0001F600' * 100_000"))
+    await worker.reset(0, 1)
+    cut = (await worker.step(0, "go")).observation
+    assert len(cut.encode()) == 64 * 1024 and set(cut) == {"\U0001f600"}
+
+
+async def test_long_answers_come_in_several_frames(sandbox: Sandbox) -> None:
+    worker = await sandbox.open(reply(observation=r"'\u2603' * 60_000"))
+    results = await worker.batch([Op.reset(0, 1)] + [Op.step(0, "go")] * 30)
+    assert all(isinstance(r, StepResult) and len(r.observation.encode()) > 60_000 for r in results[1:])
+
+
+async def test_instances_have_their_own_global_random(sandbox: Sandbox) -> None:
+    code = program("return str(random.random()), 0.0, False, False, {}", reset="return str(random.random()), {}")
+    worker = await sandbox.open(code)
+    alone = await worker.batch([Op.reset(0, 5), Op.step(0, "a"), Op.step(0, "a")])
+    mixed = await worker.batch([Op.reset(1, 5), Op.reset(2, 9), Op.step(1, "a"), Op.step(2, "a"), Op.step(1, "a")])
+    assert [mixed[0], mixed[2], mixed[4]] == alone
+    assert mixed[1] != mixed[0]
+
+
+async def test_clocks_and_entropy_are_the_same_in_every_process(sandbox: Sandbox) -> None:
+    body = (
+        "return repr((time.time(), time.monotonic_ns(), datetime.datetime.now(), datetime.date.today(), "
+        "os.urandom(4), random.SystemRandom().random(), random.Random().random(), time.localtime()[:6], "
+        "time.strftime('%Y'))), 0.0, False, False, {}"
+    )
+    seen = []
+    for again in (False, False, True):
+        worker = await sandbox.open(program(body), replay=again)
+        await worker.reset(0, 1)
+        seen.append((await worker.step(0, "a")).observation)
+        await asyncio.sleep(0.02)
+    assert seen[0] == seen[1] == seen[2]
+    assert "2023" in seen[0]
+
+
+async def test_string_hashes_differ_only_in_the_replay(sandbox: Sandbox) -> None:
+    code = program("return str(hash('abc')), 0.0, False, False, {}")
+    seen = []
+    for again in (False, False, True):
+        worker = await sandbox.open(code, replay=again)
+        await worker.reset(0, 1)
+        seen.append((await worker.step(0, "a")).observation)
+    assert seen[0] == seen[1] != seen[2]
+
+
+async def test_killed_from_outside_is_nobodys_fault(sandbox: Sandbox) -> None:
+    worker = await sandbox.open(ECHO)
+    os.kill(worker._process._pid, signal.SIGKILL)
+    with pytest.raises(ProgramFault) as caught:
+        await worker.reset(0, 1)
+    assert caught.value.kind is FaultKind.INFRASTRUCTURE
+    assert worker.ended is Ended.LOST
+
+
+async def test_a_lost_zygote_is_replaced(sandbox: Sandbox) -> None:
+    worker = await sandbox.open(ECHO)
+    os.killpg(sandbox._links[False].process.pid, signal.SIGKILL)
+    with pytest.raises(ProgramFault) as caught:
+        await worker.step(0, "a")
+    assert caught.value.code is FaultCode.LOST
+    again = await sandbox.open(ECHO)
+    assert await again.reset(0, 1) == "seed 1"
+
+
+async def test_max_workers_waits(sandbox: Sandbox) -> None:
+    async with await Sandbox.start(SandboxConfig(max_workers=1)) as small:
+        first = await small.open(ECHO)
+        second = asyncio.create_task(small.open(ECHO))
+        await asyncio.sleep(0.1)
+        assert not second.done()
+        await first.close()
+        assert await (await second).reset(0, 1) == "seed 1"
+
+
+async def test_a_cancelled_batch_ends_its_worker(sandbox: Sandbox) -> None:
+    worker = await sandbox.open(ECHO)
+    await worker.reset(0, 1)
+    task = asyncio.create_task(worker.step(0, "loop"))
+    await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert worker.ended is Ended.CLOSED
+
+
+def descendants(root: int) -> set[int]:
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            pid, rest = path.read_text().split(" (", 1)
+        except OSError:
+            continue
+        parents[int(pid)] = int(rest.rsplit(") ", 1)[1].split()[1])
+    found = {root}
+    for _ in range(5):
+        found |= {p for p, parent in parents.items() if parent in found}
+    return found - {root}
+
+
+async def test_nothing_is_left_behind() -> None:
+    def descriptors() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before, children = descriptors(), descendants(os.getpid())
+    sandbox = await Sandbox.start(LIMITS)
+    warm = descriptors()
+    for k in range(30):
+        worker = await sandbox.open(ECHO if k % 2 else program("os._exit(1)"), replay=k % 3 == 0)
+        await worker.batch([Op.reset(0, 1), Op.step(0, "x")])
+        if k % 5:
+            await worker.close()
+    running = [await sandbox.open(ECHO) for _ in range(3)]
+    assert descriptors() <= warm + 2 * 12 + 1  # socket and pidfd of each open worker, and the second zygote
+    await sandbox.close()
+    assert all(w.ended is Ended.CLOSED for w in running)
+    assert descriptors() == before
+    assert descendants(os.getpid()) - children == set()
+
+
+async def test_levels_are_demanded_not_hoped_for(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ConfigError, match="no sandbox level"):
+        await Sandbox.start(SandboxConfig(min_level="L9"))
+    with pytest.raises(SandboxError, match="L2"):
+        await Sandbox.start(SandboxConfig(force_level="L2s", min_level="L2"))
+    with pytest.raises(SandboxError, match="allow_unsafe"):
+        await Sandbox.start(SandboxConfig(force_level="L0", min_level="L0"))
+    async with await Sandbox.start(SandboxConfig(force_level="L0", allow_unsafe=True)) as sandbox:
+        assert sandbox.level == "L0"
+        worker = await sandbox.open(ECHO)
+        assert await worker.reset(0, 1) == "seed 1"
+    assert capsys.readouterr().err.count(BANNER) == 2
+
+
+async def test_self_test_tries_at_least_ten_things(sandbox: Sandbox) -> None:
+    assert len(sandbox.self_test) >= 10 and sandbox.level in ("L3", "L2", "L2s")
+
+
+async def test_tool_programs_find_their_base_class(sandbox: Sandbox) -> None:
+    code = """
+class StoreEnv(ToolEnv):
+    tools = {"get": {"description": "get", "parameters": {"n": "integer"}}}
+    def setup(self, rng):
+        self.n = rng.randint(1, 1000)
+        self.tasks = [(f"get {self.n}", lambda s: s.get("got") == self.n)]
+    def tool_get(self, n):
+        self.state["got"] = n
+        return "ok"
+    def solution(self):
+        return [self.call("get", n=self.n), self.answer]
+"""
+    worker = await sandbox.open(code)
+    assert worker.info.game_type == "tool_use" and len(worker.info.tools) == 1
+    await worker.reset(0, 3)
+    plan = await worker.solution(0)
+    assert (await worker.play(0, 3, list(plan))).value == 1.0
+
+
+async def test_batched_steps_are_fast(sandbox: Sandbox) -> None:
+    worker = await sandbox.open(game(turns=10**5))
+    await worker.reset(0, 1)
+    ops = [Op.step(0, "\\boxed{5}")] * 64
+    rates = []
+    for _ in range(5):
+        started = time.perf_counter()
+        for _ in range(20):
+            await worker.batch(ops)
+        rates.append(20 * 64 / (time.perf_counter() - started))
+    assert max(rates) > 5_000  # a tenth of the idle figure; this only catches a collapse
