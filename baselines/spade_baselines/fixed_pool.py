@@ -26,7 +26,7 @@ from spade.types import Credit, EnvProgram, Group
 
 if TYPE_CHECKING:
     from spade.envs.sandbox import Sandbox
-    from spade.serving.launch import ChatPolicy
+    from spade.serving.chat import ChatPolicy
 
 MAX_ROUNDS_PER_PROGRAM = 4
 """Design rounds per wanted program before making a pool is given up: the model repeats itself."""

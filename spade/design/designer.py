@@ -23,7 +23,7 @@ from spade.types import Brief, Design, EnvProgram, StageResult, Trajectory, Verd
 
 if TYPE_CHECKING:
     from spade.envs.sandbox import Sandbox
-    from spade.serving.launch import ChatPolicy
+    from spade.serving.chat import ChatPolicy
 
 NO_CODE = "no_code"
 """Reason code of a reply without a program in it."""

@@ -24,7 +24,7 @@ from spade.types import EnvProgram, StageResult, StopReason
 
 if TYPE_CHECKING:
     from spade.envs.sandbox import Sandbox
-    from spade.serving.launch import ChatPolicy
+    from spade.serving.chat import ChatPolicy
 
 CHECKED_AT_ONCE = 8
 """Hints checked side by side; each takes one worker."""

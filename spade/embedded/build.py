@@ -128,10 +128,10 @@ def train(model: Any, maker: SampleMaker, recipe: Recipe, log: Log) -> None:
     total = recipe.pretrain_tokens + recipe.sft_tokens
     rng = random.Random(recipe.seed + 1)
     optimiser = torch.optim.AdamW(model.parameters(), lr=recipe.lr, betas=(0.9, 0.95), weight_decay=0.01)
-    started, step, mean = time.time(), 0, 0.0
-    for group, drawn in batches(maker, rng, total, recipe.batch_tokens):
+    started, mean = time.time(), 0.0
+    for step, (group, drawn) in enumerate(batches(maker, rng, total, recipe.batch_tokens), 1):
         fraction = min(1.0, drawn / total)
-        scale = min(1.0, (step + 1) / recipe.warmup) * (1 - (1 - recipe.lr_end) * fraction)
+        scale = min(1.0, step / recipe.warmup) * (1 - (1 - recipe.lr_end) * fraction)
         for row in optimiser.param_groups:
             row["lr"] = recipe.lr * scale
         with torch.autocast("cpu", torch.bfloat16, enabled=fast_bf16()):
@@ -140,11 +140,11 @@ def train(model: Any, maker: SampleMaker, recipe: Recipe, log: Log) -> None:
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
-        step += 1
         mean = 0.98 * mean + 0.02 * float(loss.detach()) if step > 1 else float(loss.detach())
         if step % 200 == 0:
             rest = (time.time() - started) * (1 - fraction) / max(fraction, 1e-6)
-            log(f"step {step}  tokens {drawn / 1e6:.2f}M of {total / 1e6:.1f}M  loss {mean:.3f}  left {rest / 60:.1f} min")
+            done = f"{drawn / 1e6:.2f}M of {total / 1e6:.1f}M tokens"
+            log(f"step {step}  {done}  loss {mean:.3f}  left {rest / 60:.1f} min")
 
 
 def builtin_documents() -> list[str]:
@@ -155,7 +155,7 @@ def builtin_documents() -> list[str]:
 
 
 def build(out: Path, recipe: Recipe | None = None, log: Log = print) -> dict[str, Any]:
-    """Make the embedded model in `out` (a Hugging Face folder plus `recipe.json`); returns a short summary."""
+    """Make the embedded model in `out` (a Hugging Face folder plus `recipe.json`); returns a summary."""
     import torch
 
     recipe = recipe or Recipe()
@@ -164,7 +164,8 @@ def build(out: Path, recipe: Recipe | None = None, log: Log = print) -> dict[str
     documents = builtin_documents()
     tokenizer = train_tokenizer(tokenizer_texts(random.Random(recipe.seed), documents), recipe.vocabulary)
     model = new_model(recipe)
-    log(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(registry()) + len(tool_registry())} mechanics")
+    mechanics = len(registry()) + len(tool_registry())
+    log(f"{sum(p.numel() for p in model.parameters()):,} parameters, {mechanics} mechanics")
     train(model, SampleMaker(tokenizer, documents, recipe.seed), recipe, log)
     out.mkdir(parents=True, exist_ok=True)
     model.float().save_pretrained(str(out), safe_serialization=True)

@@ -78,7 +78,9 @@ async def measure(
             distinct = list({p.id: p for p in good}.values())
             log(f"{len(good)} accepted, {len(distinct)} distinct")
             chosen = distinct[:programs]
-            hints = await write_hints(chosen, chat, sandbox, cfg.hints, seed=cfg.seed)
+            hints = await write_hints(
+                chosen, chat, sandbox, cfg.hints, seed=cfg.seed, floor_max=cfg.validator.floor_max
+            )
             usable = {h.program_id: h.usable for h in hints if h.usable}
             arms = await _arms([p for p in chosen if p.id in usable], usable, chat, sandbox, cfg)
             plain, hinted, blind = (_mean(a) for a in arms)
@@ -145,8 +147,8 @@ tags: [spade, reinforcement-learning, self-play]
 
 # The embedded default model
 
-A Llama-architecture model of {parameters:,} parameters with its own {vocabulary}-entry tokenizer, trained from
-scratch by `spade embedded build` on a synthetic corpus (documents, environment programs over {mechanics}
+A Llama-architecture model of {parameters:,} parameters with its own {vocabulary}-entry tokenizer, trained
+from scratch by `spade embedded build` on a synthetic corpus (documents, environment programs over {mechanics}
 mechanics, scripted episodes with and without hints, tool-use programs and episodes). It exists so that
 self-play runs on a laptop in minutes; it knows nothing else.
 

@@ -16,7 +16,7 @@ def add_parsers(sub: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     """Attach the two verbs below `spade embedded`."""
     build = sub.add_parser("build", help="make the embedded model from the committed recipe")
     build.add_argument("--out", type=Path, default=MODEL, help="folder to write (default: the shipped one)")
-    build.add_argument("--scale", type=float, default=1.0, help="share of the recipe's tokens, for a quick trial")
+    build.add_argument("--scale", type=float, default=1.0, help="share of the recipe's tokens")
     build.add_argument("--no-card", action="store_true", help="do not measure the result")
     build.add_argument("--json", action="store_true")
     build.set_defaults(handler=cmd_build)
@@ -39,7 +39,8 @@ def cmd_build(args: argparse.Namespace) -> int:
 
     recipe = Recipe()
     recipe = Recipe(
-        pretrain_tokens=int(recipe.pretrain_tokens * args.scale), sft_tokens=int(recipe.sft_tokens * args.scale)
+        pretrain_tokens=int(recipe.pretrain_tokens * args.scale),
+        sft_tokens=int(recipe.sft_tokens * args.scale),
     )
     summary = build(args.out, recipe, log)
     log(f"built in {summary['minutes']:.1f} min: {args.out}")

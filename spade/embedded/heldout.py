@@ -27,7 +27,7 @@ class HeldoutProgram:
 
 
 def heldout_programs() -> list[HeldoutProgram]:
-    """All of part (a): every mechanic, `PER_HALF` easy (level 0) and hard (level 2) programs, all distinct."""
+    """All of part (a): `PER_HALF` easy (level 0) and hard (level 2) programs per mechanic, all distinct."""
     halves: tuple[tuple[Literal["easy", "hard"], int], ...] = (("easy", 0), ("hard", 2))
     found: list[HeldoutProgram] = []
     for mechanic in registry().values():
@@ -38,5 +38,8 @@ def heldout_programs() -> list[HeldoutProgram]:
                 code = mechanic.code(draw_params(mechanic, rng, level, heldout=True))
                 if code not in codes:
                     codes.append(code)
-            found += [HeldoutProgram(f"{mechanic.name}-{half}-{i}", mechanic.name, half, c) for i, c in enumerate(codes)]
+            found += [
+                HeldoutProgram(f"{mechanic.name}-{half}-{i}", mechanic.name, half, c)
+                for i, c in enumerate(codes)
+            ]
     return found

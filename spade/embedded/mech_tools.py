@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import Any
 
 from spade.embedded.mechanics import History, Mechanic, Params, pick
@@ -156,9 +157,9 @@ def plan_naive(env: Any, history: History, r: random.Random) -> str:
     wrong = next((w for w in words if f'"{w}"' in call), words[0])
     if r.random() < 0.5:
         return call.replace(f'"{wrong}"', f'"{r.choice(words)}"')
-    digits = [w.strip("}").strip(",") for w in call.split() if w.strip("},<>/_tolcal").isdigit()]
-    if digits:
-        number = digits[-1].split("}")[0]
+    numbers = re.findall(r": (\d+)", call)
+    if numbers:
+        number = numbers[-1]
         return call.replace(f" {number}", f" {max(0, int(number) + r.choice((-1, 1, 2)))}")
     return call.replace("true", "T").replace("false", "true").replace("T", "false")
 

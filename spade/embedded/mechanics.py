@@ -163,6 +163,8 @@ def load(code: str) -> Any:
     return cls()
 
 
-def pick(level: int, easy: tuple[int, int], middle: tuple[int, int], hard: tuple[int, int]) -> tuple[int, int]:
+def pick(
+    level: int, easy: tuple[int, int], middle: tuple[int, int], hard: tuple[int, int]
+) -> tuple[int, int]:
     """The range that belongs to a level."""
     return (easy, middle, hard)[level]

@@ -16,7 +16,7 @@ from spade.embedded.mech_tools import TOOL_SKILLS
 from spade.embedded.mechanics import Mechanic, SampledProgram, registry, sample_program, tool_registry
 from spade.embedded.players import HINTED_EXPERT, PLAIN_EXPERT, play
 from spade.envs.memory import Exemplar, Record, show_exemplar
-from spade.play.actions import BoxedCodec
+from spade.play.actions import BoxedCodec, codec_for
 from spade.types import Message
 
 DOCUMENT_TOKENS = 96
@@ -24,7 +24,7 @@ EXEMPLAR_TOKENS = 170
 TEMPLATE = "short"
 HINTED_SHARE = 0.4
 MIX = {"design": 0.12, "tool_design": 0.02, "hint": 0.04, "episode": 0.77, "tool_episode": 0.05}
-"""Share of samples by kind. Designs are long (document and memory come first), so their token share is larger."""
+"""Share of samples by kind. Designs are long (document and memory first): their token share is larger."""
 
 DIFFICULTIES = ("easy", "medium", "hard")
 
@@ -48,7 +48,9 @@ class SampleMaker:
         self.mechanics = {**registry(), **tool_registry()}
         self.by_topic = {m.name: [d for d in documents if fits(m, d)] for m in self.mechanics.values()}
         self.codec = BoxedCodec()
-        self.roles = {r: tokenizer.convert_tokens_to_ids(f"<|{r}|>") for r in ("system", "user", "assistant", "tool")}
+        self.roles = {
+            r: tokenizer.convert_tokens_to_ids(f"<|{r}|>") for r in ("system", "user", "assistant", "tool")
+        }
         self.end = tokenizer.convert_tokens_to_ids("<|end|>")
 
     def draw(self) -> Encoded:
@@ -116,7 +118,7 @@ class SampleMaker:
         hinted = self.rng.random() < HINTED_SHARE
         game = play(sampled, self.rng, HINTED_EXPERT if hinted else PLAIN_EXPERT)
         hint = self.rng.choice(sampled.mechanic.hints) if hinted else None
-        instruction = TOOL_INSTRUCTION if tools else self.codec.instruction
+        instruction = codec_for("tool_use" if tools else "multi_turn").instruction
         messages = [agent_message(game.first, hint, TEMPLATE, instruction)]
         if tools:
             messages.insert(0, Message("system", tool_listing(sampled.code)))
@@ -124,9 +126,6 @@ class SampleMaker:
             messages.append(Message("assistant", action if tools else self.codec.wrap(action)))
             messages.append(Message("tool" if tools else "user", reply))
         return messages[:-1]
-
-
-TOOL_INSTRUCTION = "Do what the user asks with tool calls, then answer done."
 
 
 def tool_listing(code: str) -> str:

@@ -82,9 +82,6 @@ _Random = random.Random
 class SeededRandom(_Random):
     """`random.Random` whose missing seed is a counter instead of the system's entropy."""
 
-    def __init__(self, x: Any = None) -> None:
-        super().__init__(_counter.next() if x is None else x)
-
     def seed(self, a: Any = None, version: int = 2) -> None:
         """As `random.Random.seed`; None means the next number of the process's counter."""
         super().seed(_counter.next() if a is None else a, version)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 
-from spade.envs.bench import FLOOR_SEEDS, Bench, Probe, battery_seeds, match_rate
+from spade.envs.bench import CONFIRM_SEEDS, FLOOR_SEEDS, Bench, Probe, above_limit, battery_seeds, match_rate
 from spade.envs.contract import FULL_RETURN, wrap_action
 from spade.envs.exploits import crossed, decoys, floor, late
 from spade.envs.floors import context_reader, plain, reading_rates, words
@@ -209,18 +209,15 @@ async def leak(bench: Bench) -> None:
     if found:
         confirmed = _reading_rates(await bench.fresh())
         for name in found:
-            if confirmed[name] > limit:
+            if above_limit(confirmed[name], limit, CONFIRM_SEEDS):
                 raise Refused("answer_in_observation", f"The answer is the {name} of the first observation.")
     for probe in bench.probes[:3]:
         reader = context_reader(probe.observation, probe.answer)
-        if (
-            reader is not None
-            and _reads(probes, reader) > limit
-            and _reads(await bench.fresh(), reader) > limit
-        ):
-            raise Refused(
-                "answer_in_observation", "The answer follows the same words in every first observation."
-            )
+        if reader is None or _reads(probes, reader) <= limit:
+            continue
+        if above_limit(_reads(await bench.fresh(), reader), limit, CONFIRM_SEEDS):
+            text = "The answer follows the same words in every first observation."
+            raise Refused("answer_in_observation", text)
     if bench.floor_turns > 1 and await _feedback_rate(bench) > bench.cfg.floor_max:
         raise Refused("answer_in_feedback", "Feedback shows the answer while the episode goes on.")
 

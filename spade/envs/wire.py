@@ -52,7 +52,7 @@ class PlayTrace(NamedTuple):
     """One episode played in one message.
 
     `observations` has one more entry than `rewards` (the first is the reset's), or none if brief.
-    `after_end` holds the steps taken after the end, those that raised left out.
+    `after_end` holds the steps taken after the end (texts cut short), those that raised left out.
     """
 
     observations: list[str]

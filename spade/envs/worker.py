@@ -1,9 +1,9 @@
 """Runs one environment program: reads batches of operations from descriptor 3, answers in order.
 
 Executed in a forked, confined process (standard library only). Frames are a 4-byte big-endian length and
-JSON. A request is a list of operations, an answer `{"r": [result, ...]}` for the next operations in order, with
-`"v": [...]` when the program tried something forbidden. One request may be answered in several frames: long
-answers are split, and slow operations are reported as they finish, so the parent can time each of them.
+JSON. A request is a list of operations, an answer `{"r": [result, ...]}` for the next operations in order,
+with `"v": [...]` when the program tried something forbidden. One request may be answered in several frames:
+long answers are split, and slow operations are reported as they finish, so the parent can time each of them.
 
 Operations: `["l", code]` load, `["r", i, seed]` reset, `["s", i, action]` step, `["o", i]` solution,
 `["h", i]` hint, `["d", i]` drop, `["p", i, seed, actions, turns, brief, after]` play: reset, then the actions
@@ -28,13 +28,14 @@ CHANNEL = 3
 MODULE = "program"
 CUT = 64 * 1024
 TRACE_CHARS = 80_000  # a frame is at most 1 MiB and a character at most 12 bytes of JSON
+LATE_CHARS = 1000
 FLUSH_SECONDS = 0.05
 MAX_INSTANCES = 4096
 MAX_INT_REWARD = 2**53
 MAX_SOLUTION = 1000
 
 _FORBIDDEN_TEXT = (
-    "os.listdir os.scandir os.mkdir os.rmdir os.remove os.rename os.link os.symlink os.truncate "
+    "os.scandir os.mkdir os.rmdir os.remove os.rename os.link os.symlink os.truncate "
     "os.chmod os.chown os.chdir os.walk os.system os.exec os.fork os.forkpty os.posix_spawn "
     "os.spawn os.kill os.killpg os.utime subprocess.Popen signal.pthread_kill socket.__new__ "
     "socket.connect socket.bind socket.sendto socket.getaddrinfo socket.gethostname "
@@ -209,6 +210,9 @@ class Host:
         late: list[Any] = []
         if terminated or truncated:
             late = [self.perform(["s", index, action]) for action in after]
+            for step in late:
+                if type(step) is list:
+                    step[0] = step[0][:LATE_CHARS]
         return [[] if brief else observations, rewards, terminated, truncated, late]
 
     def solution(self, index: int) -> str | list[str]:
@@ -237,12 +241,17 @@ class Host:
 
 
 def size_of(result: Any) -> int:
-    """Roughly the characters in a result."""
+    """Roughly the characters in a result: its texts and, for an episode, the list of its texts."""
     if type(result) is str:
         return len(result)
+    size = 40
     if type(result) is list:
-        return sum(size_of(part) for part in result)
-    return 10
+        for part in result:
+            if type(part) is str:
+                size += len(part)
+            elif type(part) is list:
+                size += sum(map(len, part)) if part and type(part[0]) is str else 8 * len(part)
+    return size
 
 
 class Channel:
@@ -281,15 +290,17 @@ class Channel:
 def watch(stdlib: str) -> list[str]:
     """Note forbidden attempts of this process from now on; returns the growing list (at most 8 entries)."""
     noted: list[str] = []
-    harmless = (stdlib, "/proc/self/")
+    harmless = (stdlib, "/proc/self/", f"<{MODULE}>")
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
         if len(noted) >= 8:
             return
-        if event in FORBIDDEN:
+        if event == "open" or event == "os.listdir":
+            path = args[0]
+            if not (type(path) is str and path.startswith(harmless)):  # imports look into the library
+                noted.append(f"{event} {path!r}"[:80] if type(path) in (str, bytes, int) else event)
+        elif event in FORBIDDEN:
             noted.append(event)
-        elif event == "open" and not (type(args[0]) is str and args[0].startswith(harmless)):
-            noted.append(f"open {args[0]!r}"[:80] if type(args[0]) in (str, bytes, int) else "open")
 
     sys.addaudithook(hook)
     return noted

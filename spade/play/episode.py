@@ -22,8 +22,8 @@ from spade.design.prompts import agent_message
 from spade.errors import FaultCode, FaultKind, ProgramFault
 from spade.play.actions import codec_for
 from spade.rng import child_seed
+from spade.serving.chat import ChatRenderer
 from spade.serving.policy import Completion, SamplingParams
-from spade.serving.render import ChatRenderer
 from spade.types import (
     EnvProgram,
     Episode,

@@ -24,7 +24,7 @@ from spade.types import EnvProgram, Episode, Instance
 
 if TYPE_CHECKING:
     from spade.envs.sandbox import Sandbox, Worker
-    from spade.serving.launch import ChatPolicy
+    from spade.serving.chat import ChatPolicy
 
 IN_FLIGHT = 128
 """Episodes of the free-running driver that are alive at once."""
@@ -54,7 +54,8 @@ async def play(
     and workers are values in the episodes.
     """
     policy = chat.policy
-    rules = Rules(limits, policy.context_length, seed, choose_template(template, policy.context_length), blank)
+    style = choose_template(template, policy.context_length)
+    rules = Rules(limits, policy.context_length, seed, style, blank)
     states = [EpisodeState(i, programs[i.program_id], chat.renderer, rules) for i in instances]
     done = _Counter(len(states), on_done)
     if policy.lockstep:

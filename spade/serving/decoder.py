@@ -15,6 +15,7 @@ import torch.nn.functional as F
 
 from spade.serving.arena import KVArena
 from spade.serving.checkpoint_files import ModelSpec
+from spade.serving.linear import linear, pack
 
 PIECE = 512
 """Longest stretch of one row prefilled at once; bounds attention memory."""
@@ -22,8 +23,6 @@ MAX_TOKENS = 4096
 """Most tokens in one prefill pass over several rows."""
 MAX_SCORES = 1 << 24
 """Most attention scores (rows x heads x queries x keys) held at once."""
-MIN_TOKENS = 4
-"""Matrix products with fewer rows take another code path on CPU and round differently."""
 
 
 @dataclass(slots=True)
@@ -79,7 +78,7 @@ class Decoder:
         head = embed if spec.tied else get("lm_head.weight")
         norm = get("model.norm.weight")
         layers = [self._layer(state, get, f"model.layers.{i}.") for i in range(spec.layers)]
-        self.embed, self.head, self.norm, self.layers = embed, head, norm, layers
+        self.embed, self.head, self.norm, self.layers = embed, pack(head), norm, layers
 
     def _layer(self, state: Mapping[str, torch.Tensor], get: Callable[[str], torch.Tensor], at: str) -> Layer:
         spec = self.spec
@@ -103,15 +102,15 @@ class Decoder:
             qk_norm = torch.cat([q, get(attn + "k_norm.weight").expand(spec.kv_heads, -1)])
         return Layer(
             norm1=get(at + "input_layernorm.weight"),
-            qkv=qkv,
+            qkv=pack(qkv),
             qkv_bias=bias(*qkv_names),
             qk_norm=qk_norm,
-            out=get(attn + "o_proj.weight"),
+            out=pack(get(attn + "o_proj.weight")),
             out_bias=bias(attn + "o_proj"),
             norm2=get(at + "post_attention_layernorm.weight"),
-            gate_up=fused(*ffn_names),
+            gate_up=pack(fused(*ffn_names)),
             gate_up_bias=bias(*ffn_names),
-            down=get(mlp + "down_proj.weight"),
+            down=pack(get(mlp + "down_proj.weight")),
             down_bias=bias(mlp + "down_proj"),
         )
 
@@ -201,20 +200,20 @@ class Decoder:
         cos, sin = self._rope(pos_N)
         x = F.embedding(tokens_N, self.embed)
         for i, layer in enumerate(self.layers):
-            qkv = _linear(self._norm(x, layer.norm1), layer.qkv, layer.qkv_bias)
+            qkv = linear(self._norm(x, layer.norm1), layer.qkv, layer.qkv_bias)
             qk = qkv[:, :cut].view(len(x), -1, spec.head_dim)
             if layer.qk_norm is not None:
                 qk = self._norm(qk, layer.qk_norm)
             qk = torch.addcmul(qk * cos, torch.roll(qk, spec.head_dim // 2, -1), sin)
             v = qkv[:, cut:].view(len(x), -1, spec.head_dim)
             mixed = attend(i, qk[:, : spec.heads], qk[:, spec.heads :], v)
-            x = x + _linear(mixed, layer.out, layer.out_bias)
-            gate, up = _linear(self._norm(x, layer.norm2), layer.gate_up, layer.gate_up_bias).chunk(2, -1)
-            x = x + _linear(F.silu(gate) * up, layer.down, layer.down_bias)
+            x = x + linear(mixed, layer.out, layer.out_bias)
+            gate, up = linear(self._norm(x, layer.norm2), layer.gate_up, layer.gate_up_bias).chunk(2, -1)
+            x = x + linear(F.silu(gate) * up, layer.down, layer.down_bias)
         return x
 
     def _logits(self, x: torch.Tensor) -> torch.Tensor:
-        return _linear(self._norm(x, self.norm), self.head).float()
+        return linear(self._norm(x, self.norm), self.head).float()
 
     def _norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         wide = x.float()
@@ -251,11 +250,3 @@ def _groups(jobs: Sequence[Job], heads: int) -> list[list[Job]]:
             tokens, width, total = size, size, job.start + len(job.tokens)
         out[-1].append(job)
     return out
-
-
-def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """`F.linear`, padded to `MIN_TOKENS` rows so that a row's result does not depend on its company."""
-    n = len(x)
-    if n >= MIN_TOKENS:
-        return F.linear(x, weight, bias)
-    return F.linear(F.pad(x, (0, 0, 0, MIN_TOKENS - n)), weight, bias)[:n]

@@ -30,7 +30,7 @@ from spade.train.state import drop_rows_after, restore_state, train_state
 
 if TYPE_CHECKING:
     from spade.learn.trainer import CompactLearner
-    from spade.serving.launch import ChatPolicy
+    from spade.serving.chat import ChatPolicy
 
 
 def run_training(
@@ -122,8 +122,9 @@ async def _step(run: Run) -> dict[str, Any]:
     samples = samples_of(credits)
     with world.ledger.phase("learn"):
         temperature = {"agent": cfg.play.temperature, "designer": cfg.design.temperature}
+        version = run.learner.version
         learned = run.learner.step(samples, temperature, _lr_scale(cfg, step)) if samples else {}
-        world.ledger.count("optimiser_steps", int(bool(samples)))
+        world.ledger.count("optimiser_steps", run.learner.version - version)
         await publish(run.learner, world.chat.policy)
     world.folder.append_many("episodes.jsonl", episode_rows(run.steps, groups))
     return play_metrics(run.steps, groups, source.metrics(), learned, world.ledger, before)

@@ -14,12 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from spade.config import Config
 from spade.design.designer import Designer, accepted, twin_id
 from spade.design.hints import HintDraft, write_hints
 from spade.envs.memory import Record
 from spade.envs.pool import save_program
-from spade.errors import ConfigError, FaultKind, ProgramFault
+from spade.errors import FaultKind, ProgramFault
 from spade.learn.regret import paired_regret
 from spade.learn.rewards import best_arm, skill_gate
 from spade.rng import child_rng, child_seed
@@ -39,11 +38,14 @@ class SelfPlaySource:
     """The Designer as a source of programs. See `spade.train.source.EnvSource` for the protocol."""
 
     def __init__(self, world: World) -> None:
-        check_capacity(world.cfg)
         self.world = world
         self.cfg = world.cfg
         self.designer = Designer(world.cfg, world.chat, world.sandbox, heldout_programs())
+        data = {**world.folder.record.data, "corpus": self.designer.corpus.digest}
+        world.folder.update_record(data=data)
         self.archive = Archive()
+        self.window: list[str] = []
+        """Programs accepted at the latest design step."""
         self.sets: list[DesignSet] = []
         self.rewards: dict[str, float] = {}
         self.running_regret: float | None = None
@@ -54,11 +56,10 @@ class SelfPlaySource:
     async def begin_step(self, step: int) -> list[tuple[EnvProgram, bool]]:
         """New designs when one is due; then the programs of this step, the newest first."""
         self._metrics = {}
-        if step % self.cfg.design.every == 0:
-            await self._design(step)
+        if step % self.cfg.design.every == 0 and (slots := self._slots(step)) > 0:
+            await self._design(step, slots)
         wanted = self.cfg.play.programs
-        waiting = [a.program_id for s in reversed(self.sets) for a in s.attempts if a.waiting]
-        fresh = [self.archive.levels[i].program for i in waiting[:wanted]]
+        fresh = [self.archive.levels[i].program for i in self._waiting()[:wanted]]
         old = self._replay(step, wanted - len(fresh), {p.id for p in fresh})
         return [(p, p.hint is not None) for p in fresh] + [(p, False) for p in old]
 
@@ -83,7 +84,7 @@ class SelfPlaySource:
     @property
     def owes_play(self) -> bool:
         """Whether an accepted design is still unplayed."""
-        return any(a.waiting for s in self.sets for a in s.attempts)
+        return bool(self._waiting())
 
     def metrics(self) -> dict[str, float]:
         """Numbers of the latest step."""
@@ -95,6 +96,7 @@ class SelfPlaySource:
         return {
             "designer": self.designer.state_dict(),
             "archive": self.archive.state_dict(),
+            "window": list(self.window),
             "sets": [set_to_json(s) for s in self.sets],
             "rewards": dict(self.rewards),
             "running_regret": self.running_regret,
@@ -104,16 +106,29 @@ class SelfPlaySource:
         """Inverse of `state_dict`."""
         self.designer.load_state_dict(state["designer"])
         self.archive.load_state_dict(state["archive"])
+        self.window = list(state["window"])
         self.sets = [set_from_json(s) for s in state["sets"]]
         self.rewards = dict(state["rewards"])
         self.running_regret = state["running_regret"]
 
     # --- design ----------------------------------------------------------------------------------------
 
-    async def _design(self, step: int) -> None:
+    def _waiting(self) -> list[str]:
+        """Accepted programs that were not played yet, the newest set first."""
+        return [a.program_id for s in reversed(self.sets) for a in s.attempts if a.waiting]
+
+    def _slots(self, step: int) -> int:
+        """Programs to design: none while a whole step's worth still waits or when the budget is spent, and
+        never more than can be played before the run ends, so that each accepted one gets its reward."""
+        cfg, waiting = self.cfg, len(self._waiting())
+        budget = cfg.budget.total_tokens
+        spent = budget is not None and self.world.ledger.total_tokens >= budget
+        if spent or waiting >= cfg.play.programs:
+            return 0
+        return min(cfg.design.designs, cfg.play.programs * (cfg.train.steps - step) - waiting)
+
+    async def _design(self, step: int, slots: int) -> None:
         cfg, ledger = self.cfg, self.world.ledger
-        steps_left = min(cfg.design.every, max(1, cfg.train.steps - step))
-        slots = min(cfg.design.designs, cfg.play.programs * steps_left)
         with ledger.phase("design"):
             designs = await self.designer.round(step, slots, needed=min(slots, cfg.play.programs))
         ledger.count("designs", len(designs))
@@ -133,6 +148,7 @@ class SelfPlaySource:
                 )
             ledger.sampled("hint", sum(d.tokens for d in drafts))
         hints = {d.program_id: d for d in drafts}
+        self.window = [p.id for p in programs]
         for program in programs:
             draft = hints.get(program.id)
             self.archive.add(dataclasses.replace(program, hint=draft.usable if draft else None))
@@ -144,10 +160,9 @@ class SelfPlaySource:
 
     def _replay(self, step: int, n: int, exclude: set[str]) -> list[EnvProgram]:
         """Programs that fill up a step."""
-        if self.cfg.play.replay == "window" and self.sets:
-            window = [a.program_id for a in self.sets[-1].attempts if a.kind == "accepted" and a.played]
-            levels = [self.archive.levels[i] for i in window if i in self.archive.levels]
-            return [level.program for level in levels if level.program.id not in exclude][:n]
+        if self.cfg.play.replay == "window":
+            levels = [self.archive.levels[i] for i in self.window if i in self.archive.levels]
+            return [v.program for v in levels if v.plays and v.program.id not in exclude][:n]
         return self.archive.draw(n, child_rng(self.cfg.seed, "archive", step), exclude)
 
     # --- judging ---------------------------------------------------------------------------------------
@@ -203,8 +218,9 @@ class SelfPlaySource:
         plays = [*group.plain, *group.hinted]
         try:
             floor, floor_se = await blind_floor(program, plays, self.world.sandbox, seeds)
-        except ProgramFault:
-            return 0.0, 0.0
+        except ProgramFault as error:
+            # a program that breaks in a replay shows no skill; a worker lost otherwise measures nothing
+            return float(error.kind is FaultKind.INFRASTRUCTURE), 0.0
         arms = [[e.outcome for e in arm] for arm in (group.plain, group.hinted) if arm]
         best, best_se = best_arm(arms, cfg.gate_z)
         gate = skill_gate(best, best_se, floor, floor_se, cfg.gate_margin, cfg.gate_width, cfg.gate_z)
@@ -248,16 +264,6 @@ class SelfPlaySource:
             self._metrics["designer_reward"] = float(np.mean(paid))
             self._metrics["designs_trained"] = float(len(credits))
         return credits
-
-
-def check_capacity(cfg: Config) -> None:
-    """Every accepted design has to be played once before the next ones are made. Raises ConfigError."""
-    room = cfg.play.programs * cfg.design.every
-    if cfg.design.designs > room:
-        raise ConfigError(
-            f"design.designs is {cfg.design.designs}, but only {room} programs can be played before the next "
-            f"design step (play.programs {cfg.play.programs} x design.every {cfg.design.every}); lower it"
-        )
 
 
 def heldout_programs() -> dict[str, EnvProgram]:

@@ -21,7 +21,7 @@ from spade.types import Credit, EnvProgram, Episode, Fault, Group, Scored
 if TYPE_CHECKING:
     from spade.envs.sandbox import Sandbox
     from spade.runs import RunFolder
-    from spade.serving.launch import ChatPolicy
+    from spade.serving.chat import ChatPolicy
 
 
 @dataclass(frozen=True, slots=True)

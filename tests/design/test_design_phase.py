@@ -12,7 +12,7 @@ from spade.config import Config, HintConfig, SandboxConfig
 from spade.design.designer import DUPLICATE, HELDOUT, NO_CODE, Designer, accepted, twin_id
 from spade.design.hints import clean_hint, write_hints
 from spade.envs.sandbox import Sandbox
-from spade.serving.launch import ChatPolicy
+from spade.serving.chat import ChatPolicy
 from spade.serving.scripted import ScriptedPolicy
 from spade.types import EnvProgram
 from tests.play.programs import GUESS

@@ -11,7 +11,7 @@ SHARED = Path(os.environ.get("SPADE_SHARED", "/work/shared"))
 CASES = SHARED / "cases"
 needs_cases = pytest.mark.skipif(not CASES.is_dir(), reason=f"no cases in {CASES}; set SPADE_SHARED")
 
-GAME = '''
+GAME = """
 import random, re
 
 class TaskEnv:
@@ -30,10 +30,13 @@ class TaskEnv:
         m = re.search(r"\\\\boxed{{(.*)}}", action)
         a = m.group(1) if m else ""
         {step}
-'''
+"""
 
-SUM = "p, q = r.randint(100, 999), r.randint(100, 999)\n        self.x = str(p + q)\n        return f'add {p} and {q}', {}"
-PLAIN = "won = a == self.x\n        return ('right' if won else 'wrong'), float(won), won, self.t >= self.max_turns, {}"
+SUM = """p, q = r.randint(100, 999), r.randint(100, 999)
+        self.x = str(p + q)
+        return f'add {p} and {q}', {}"""
+PLAIN = """won = a == self.x
+        return ('right' if won else 'wrong'), float(won), won, self.t >= self.max_turns, {}"""
 
 
 def game(reset: str = SUM, step: str = PLAIN, turns: int = 3) -> str:
@@ -41,7 +44,7 @@ def game(reset: str = SUM, step: str = PLAIN, turns: int = 3) -> str:
     return GAME.format(reset=reset, step=step, turns=turns)
 
 
-ECHO = '''
+ECHO = """
 class EchoEnv:
     max_turns = 10
     def reset(self, seed=None):
@@ -65,4 +68,4 @@ class EchoEnv:
         return f"{self.seed}:{action}", 0.25, False, False, {}
     def solution(self):
         return ["win"]
-'''
+"""

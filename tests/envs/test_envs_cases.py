@@ -65,6 +65,7 @@ async def test_hostile_programs_end_as_listed(level: str) -> None:
     assert rows and not wrong
     assert all(row["level"] == level for row in rows)
     assert canary.read_text() == "canary"
+    canary.unlink()
     assert not Path("/tmp/spade_pwn").exists()
     by_file = {row["file"]: row for row in rows}
     assert len(by_file["gigantic_observation.py"]["observation"]) == 64 * 1024

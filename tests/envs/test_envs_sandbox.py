@@ -82,7 +82,9 @@ async def test_a_batch_keeps_order_and_isolates_faults(sandbox: Sandbox) -> None
 async def test_a_kill_fails_the_rest_of_the_batch(sandbox: Sandbox) -> None:
     worker = await sandbox.open(ECHO)
     started = time.monotonic()
-    results = await worker.batch([Op.reset(0, 1), Op.step(0, "burn400000"), Op.step(0, "loop"), Op.step(0, "a")])
+    results = await worker.batch(
+        [Op.reset(0, 1), Op.step(0, "burn400000"), Op.step(0, "loop"), Op.step(0, "a")]
+    )
     assert time.monotonic() - started < 5
     assert all(isinstance(r, ProgramFault) and r.code is FaultCode.CPU_LIMIT for r in results[2:])
     assert worker.ended is Ended.KILLED
@@ -90,7 +92,7 @@ async def test_a_kill_fails_the_rest_of_the_batch(sandbox: Sandbox) -> None:
 
 
 async def test_the_limit_is_per_operation_not_per_message(sandbox: Sandbox) -> None:
-    code = program("n = 0\n        end = time.process_time\n        while n < 2_000_000: n += 1\n        return 'x', 0.0, False, False, {}")
+    code = program("n = 0\n        while n < 2_000_000: n += 1\n        return 'x', 0.0, False, False, {}")
     worker = await sandbox.open(code)
     results = await worker.batch([Op.reset(0, 1)] + [Op.step(0, "a")] * 8)
     assert all(isinstance(r, StepResult) for r in results[1:])
@@ -169,10 +171,14 @@ async def test_long_answers_come_in_several_frames(sandbox: Sandbox) -> None:
 
 
 async def test_instances_have_their_own_global_random(sandbox: Sandbox) -> None:
-    code = program("return str(random.random()), 0.0, False, False, {}", reset="return str(random.random()), {}")
+    code = program(
+        "return str(random.random()), 0.0, False, False, {}", reset="return str(random.random()), {}"
+    )
     worker = await sandbox.open(code)
     alone = await worker.batch([Op.reset(0, 5), Op.step(0, "a"), Op.step(0, "a")])
-    mixed = await worker.batch([Op.reset(1, 5), Op.reset(2, 9), Op.step(1, "a"), Op.step(2, "a"), Op.step(1, "a")])
+    mixed = await worker.batch(
+        [Op.reset(1, 5), Op.reset(2, 9), Op.step(1, "a"), Op.step(2, "a"), Op.step(1, "a")]
+    )
     assert [mixed[0], mixed[2], mixed[4]] == alone
     assert mixed[1] != mixed[0]
 

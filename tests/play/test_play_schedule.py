@@ -13,7 +13,7 @@ from spade.config import PlayConfig, SandboxConfig
 from spade.envs.sandbox import Sandbox
 from spade.errors import FaultKind
 from spade.play.schedule import play
-from spade.serving.launch import ChatPolicy
+from spade.serving.chat import ChatPolicy
 from spade.serving.policy import Completion, SamplingParams
 from spade.serving.scripted import ScriptedPolicy
 from spade.types import EnvProgram, Episode, EpisodeEnd, Fault, Instance, Scored, StopReason

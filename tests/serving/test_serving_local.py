@@ -26,6 +26,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("llama", {}),
     ("llama", {"rope_parameters": LLAMA3, "tie_word_embeddings": False}),
     ("qwen2", {}),
+    ("qwen2", {"hidden_size": 256, "initializer_range": 0.1}),
     ("qwen3", {}),
     ("gpt_neox", {}),
 ]
@@ -91,7 +92,9 @@ async def test_cache_reuse_changes_nothing_but_work(llama: tuple[Path, Any]) -> 
     assert [c.token_ids for c in with_cache] == [c.token_ids for c in without]
     for a, b in zip(with_cache, without, strict=True):
         assert a.logprobs_T == pytest.approx(b.logprobs_T, abs=1e-4)
-    assert little == sum(map(len, prompts(12))) + 2 * 12 * 3  # per turn: last sampled token plus two new ones
+    assert (
+        little == sum(map(len, prompts(12))) + 2 * 12 * 3
+    )  # a turn adds the last sampled token and two new ones
     assert much > 2 * little
 
 
@@ -106,12 +109,15 @@ async def test_equal_prompts_are_prefilled_once(llama: tuple[Path, Any]) -> None
         assert c.logprobs_T == pytest.approx(reference(llama[1], one, c.token_ids, 1.0), abs=1e-4)
 
 
-async def test_deterministic_rows_do_not_depend_on_company(llama: tuple[Path, Any]) -> None:
+@pytest.mark.parametrize("width", [32, 256])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+async def test_deterministic_rows_do_not_depend_on_company(tmp_path: Path, width: int, dtype: str) -> None:
     """Bit for bit: order, other rows, chunking and the kernel's batch size do not matter."""
+    tiny.write_model(tmp_path, "llama", hidden_size=width)
     rows, each = prompts(21), params(21)
 
     async def run(order: Sequence[int], max_rows: int = 24) -> dict[int, Completion]:
-        policy = LocalPolicy.from_folder(llama[0], tiny.serving(max_rows=max_rows))
+        policy = LocalPolicy.from_folder(tmp_path, tiny.serving(max_rows=max_rows, dtype=dtype))
         out = flat(await policy.generate([rows[i] for i in order], [each[i] for i in order]))
         return dict(zip(order, out, strict=True))
 

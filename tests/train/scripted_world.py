@@ -16,7 +16,7 @@ from typing import Any
 from spade.config import Config
 from spade.interrupt import StopFlag
 from spade.runs import RunFolder
-from spade.serving.launch import ChatPolicy, ModelRef
+from spade.serving.chat import ChatPolicy, ModelRef
 from spade.serving.scripted import ScriptedPolicy
 from spade.train.loop import run_training
 from spade.types import Sample

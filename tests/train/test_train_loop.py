@@ -8,11 +8,20 @@ from typing import Any
 
 import pytest
 
-from spade.errors import ConfigError, FaultKind, InputError, SandboxError
+from spade.envs.stages import STAGES
+from spade.errors import FaultKind, InputError, SandboxError
 from spade.interrupt import StopFlag
 from spade.train.groups import check_faults
 from spade.types import EnvProgram, Episode, EpisodeEnd, Fault, Group, Instance, Scored, Trajectory
-from tests.train.scripted_world import DigestLearner, World, decisions, rows, small_config, train
+from tests.train.scripted_world import (
+    DigestLearner,
+    World,
+    decisions,
+    guess_program,
+    rows,
+    small_config,
+    train,
+)
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +66,7 @@ def test_hinted_plays_use_the_first_plain_seeds_of_new_programs(whole: Any) -> N
     assert len({program for program, _ in first}) == len(first)  # each program hinted at one step only
 
 
-@pytest.mark.parametrize("delay", [0, 2])
-@pytest.mark.parametrize("steps", [5, 6])
+@pytest.mark.parametrize(("delay", "steps"), [(0, 5), (2, 5), (3, 6)])
 def test_every_design_is_trained_exactly_once(tmp_path: Path, delay: int, steps: int) -> None:
     cfg = small_config(tmp_path / "run", design__delay=delay, train__steps=steps)
     _, folder, learner = train(cfg)
@@ -68,11 +76,11 @@ def test_every_design_is_trained_exactly_once(tmp_path: Path, delay: int, steps:
     assert set(trained.values()) == {1}
 
 
-@pytest.mark.parametrize(("fail_at", "delay"), [(1, 0), (4, 0), (4, 2), (5, 3)])
+@pytest.mark.parametrize(("fail_at", "delay"), [(1, 0), (4, 0), (5, 3)])
 def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(
-    tmp_path: Path, fail_at: int, delay: int
+    tmp_path: Path, whole: Any, fail_at: int, delay: int
 ) -> None:
-    _, straight, reference = train(small_config(tmp_path / "a", design__delay=delay))
+    _, straight, reference = train(small_config(tmp_path / "a", design__delay=delay)) if delay else whole
     cfg = small_config(tmp_path / "b", design__delay=delay)
     with pytest.raises(KeyboardInterrupt):
         train(cfg, learner=DigestLearner(fail_at=fail_at))
@@ -82,8 +90,8 @@ def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(
     assert summary["total_tokens"] == straight.record.ledger["total_tokens"]
 
 
-def test_a_stop_request_ends_after_the_step_and_is_resumed(tmp_path: Path) -> None:
-    _, straight, reference = train(small_config(tmp_path / "a"))
+def test_a_stop_request_ends_after_the_step_and_is_resumed(tmp_path: Path, whole: Any) -> None:
+    _, straight, reference = whole
     cfg, stop = small_config(tmp_path / "b"), StopFlag()
     learner = DigestLearner()
     original = learner.step
@@ -148,9 +156,16 @@ def test_refused_hints_leave_regret_unknown(tmp_path: Path) -> None:
     assert codes and "ok" not in codes and None not in codes
 
 
-def test_more_designs_than_can_be_played_is_a_config_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"design\.designs is 7"):
-        train(small_config(tmp_path / "a", design__designs=7))
+@pytest.mark.parametrize("budget", [None, 9000])
+def test_more_designs_than_one_step_plays_wait_for_their_turn(tmp_path: Path, budget: int | None) -> None:
+    cfg = small_config(
+        tmp_path / "a", design__designs=8, design__every=1, train__steps=7, budget__total_tokens=budget
+    )
+    _, folder, learner = train(cfg)
+    designs, episodes = rows(folder, "designs.jsonl"), rows(folder, "episodes.jsonl")
+    assert {d["program"] for d in designs if d["accepted"]} == {e["program"] for e in episodes}
+    trained = Counter(s.prompt_ids + s.completion_ids for s in learner.seen if s.role == "designer")
+    assert sum(trained.values()) == len(designs) and set(trained.values()) == {1}
 
 
 def lost(kind: FaultKind) -> Episode:
@@ -180,3 +195,68 @@ def test_a_model_without_weights_cannot_be_trained(tmp_path: Path) -> None:
     folder = RunFolder.create_or_resume(cfg, "train", "test")
     with pytest.raises(InputError, match="no weights to train"):
         run_training(cfg, folder, StopFlag())
+
+
+def test_a_designer_that_writes_nothing_playable_goes_on_and_learns_nothing(tmp_path: Path) -> None:
+    world = World()
+    world.design = lambda prompt: "nothing"  # type: ignore[method-assign]
+    summary, folder, learner = train(small_config(tmp_path / "a", train__steps=3), world)
+    assert summary["steps"] == 3 and summary["plays_plain"] == 0
+    assert {s.advantage for s in learner.seen} == {0.0} and len(learner.seen) == 7
+    assert rows(folder, "metrics.jsonl")[0]["rejected/no_code"] == 4
+
+
+def test_the_window_can_be_played_again_instead_of_the_archive(tmp_path: Path) -> None:
+    cfg = small_config(tmp_path / "a", play__replay="window", design__every=3, design__designs=3)
+    _, folder, _ = train(cfg)
+    played: dict[int, set[str]] = {}
+    for e in rows(folder, "episodes.jsonl"):
+        played.setdefault(e["step"], set()).add(e["program"])
+    made = {
+        s: {d["program"] for d in rows(folder, "designs.jsonl") if d["accepted"] and d["step"] == s}
+        for s in (1, 4)
+    }
+    for step, programs in played.items():
+        assert programs == made[1 if step < 4 else 4]
+
+
+@pytest.mark.parametrize(("mode", "trained"), [("false", False), ("true", True), ("until_nonpositive", True)])
+def test_hinted_plays_are_groups_of_their_own_if_trained(tmp_path: Path, mode: str, trained: bool) -> None:
+    cfg = small_config(tmp_path / "a", hints__train=mode, train__steps=2)
+    _, _, learner = train(cfg)
+    groups = {s.group for s in learner.seen if s.role == "agent"}
+    assert any(g.endswith("/hinted") for g in groups) is trained
+    assert any(g.endswith("/plain") for g in groups)
+
+
+def test_hinted_training_stops_when_regret_is_gone(tmp_path: Path) -> None:
+    world = World()
+    world.play = lambda prompt: r"\boxed{3}"  # type: ignore[method-assign]
+    _, _, learner = train(
+        small_config(tmp_path / "a", hints__train="until_nonpositive", train__steps=2), world
+    )
+    assert not any(s.group.endswith("/hinted") for s in learner.seen)
+
+
+def test_a_program_that_breaks_in_play_costs_the_designer_and_is_retired(tmp_path: Path) -> None:
+    world = World()
+    trap = guess_program(9, 4).replace("        n = int", "        assert a != '7'\n        n = int")
+    designs = iter([trap, guess_program(10, 4), guess_program(11, 4), guess_program(12, 4)])
+    world.design = lambda prompt: f"```python\n{next(designs, 'x')}```"  # type: ignore[method-assign]
+    world.play = lambda prompt: r"\boxed{7}"  # type: ignore[method-assign]
+    cfg = small_config(
+        tmp_path / "a",
+        validator__stages={**dict.fromkeys(STAGES, False), **{"load": True}},
+        design__fault_reward=-1.0,
+        train__steps=2,
+        learner__advantage="mean",
+    )
+    _, folder, learner = train(cfg, world)
+    episodes = rows(folder, "episodes.jsonl")
+    broken = {e["program"] for e in episodes if e["end"] == "fault"}
+    assert len(broken) == 1 and {e["step"] for e in episodes if e["program"] in broken} == {1}
+    worst = min((s for s in learner.seen if s.role == "designer"), key=lambda s: s.advantage)
+    assert "assert a" in World().policy.renderer.text(worst.completion_ids)
+    assert all(
+        s.advantage == 0 for s in learner.seen if s.role == "agent" and f"/{next(iter(broken))}/" in s.group
+    )
