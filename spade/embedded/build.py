@@ -1,7 +1,8 @@
 """The committed recipe of the embedded default model: corpus, tokenizer, pretraining, SFT, all from one seed.
 
 `build(out)` takes about twenty CPU-minutes on one thread. Phase one trains on every token (documents,
-programs, prompts and replies), phase two on the assistant's tokens only, with a linear decay to zero.
+programs, prompts and replies), the others on the assistant's tokens only. Until the last phase most episodes
+are skilled, so that skill is learned early; the last phase shows the mixture that unhinted play is to have.
 """
 
 from __future__ import annotations
@@ -29,8 +30,11 @@ class Recipe:
     layers: int = 5
     heads: int = 4
     feed_forward: int = 320
-    pretrain_tokens: int = 3_000_000
-    sft_tokens: int = 9_000_000
+    pretrain_tokens: int = 1_500_000
+    skill_tokens: int = 4_500_000
+    sft_tokens: int = 5_000_000
+    skill_expert: float = 0.75
+    """Least share of expert episodes until the last phase, which sets how often skill is shown unasked."""
     batch_tokens: int = 1600
     lr: float = 2.5e-3
     lr_end: float = 0.03
@@ -122,10 +126,11 @@ def loss_of(model: Any, group: Sequence[Encoded], every_token: bool) -> Any:
 
 
 def train(model: Any, maker: SampleMaker, recipe: Recipe, log: Log) -> None:
-    """Both phases under one optimiser and one schedule (warm-up, then linear decay over all tokens)."""
+    """All phases under one optimiser and one schedule (warm-up, then linear decay over all tokens)."""
     import torch
 
-    total = recipe.pretrain_tokens + recipe.sft_tokens
+    skilled = recipe.pretrain_tokens + recipe.skill_tokens
+    total = skilled + recipe.sft_tokens
     rng = random.Random(recipe.seed + 1)
     optimiser = torch.optim.AdamW(model.parameters(), lr=recipe.lr, betas=(0.9, 0.95), weight_decay=0.01)
     started, mean = time.time(), 0.0
@@ -134,6 +139,7 @@ def train(model: Any, maker: SampleMaker, recipe: Recipe, log: Log) -> None:
         scale = min(1.0, step / recipe.warmup) * (1 - (1 - recipe.lr_end) * fraction)
         for row in optimiser.param_groups:
             row["lr"] = recipe.lr * scale
+        maker.least_expert = recipe.skill_expert if drawn < skilled else 0.0
         with torch.autocast("cpu", torch.bfloat16, enabled=fast_bf16()):
             loss = loss_of(model, group, every_token=drawn < recipe.pretrain_tokens)
         optimiser.zero_grad(set_to_none=True)

@@ -40,6 +40,7 @@ def cmd_build(args: argparse.Namespace) -> int:
     recipe = Recipe()
     recipe = Recipe(
         pretrain_tokens=int(recipe.pretrain_tokens * args.scale),
+        skill_tokens=int(recipe.skill_tokens * args.scale),
         sft_tokens=int(recipe.sft_tokens * args.scale),
     )
     summary = build(args.out, recipe, log)

@@ -32,7 +32,7 @@ GUESS_WORDS = (
 
 def guess_draw(r: random.Random, level: int) -> Params:
     turns = r.randint(*pick(level, (3, 4), (4, 5), (4, 5)))
-    low, high = {3: (11, 13), 4: (14, 17), 5: (18, 26)}[turns] if level < 2 else {4: (18, 24), 5: (27, 45)}[turns]
+    low, high = {3: (11, 13), 4: (14, 17), 5: (18, 26)}[turns] if level < 2 else {4: (18, 24), 5: (27, 36)}[turns]
     return {"N": r.randint(low, high), "T": turns, "W": r.randrange(3)}
 
 
@@ -84,7 +84,7 @@ FIND_WORDS = (
 
 def find_draw(r: random.Random, level: int) -> Params:
     turns = r.randint(2, 3)
-    n = r.randint(*pick(level, (8, 12), (11, 22), (20, 45)))
+    n = r.randint(*pick(level, (8, 12), (11, 20), (18, 32)))
     return {"N": n + turns - 2, "T": turns, "W": r.randrange(3)}
 
 
@@ -118,7 +118,7 @@ SUM_WORDS = {"add": "+", "subtract": "-"}
 
 
 def sum_draw(r: random.Random, level: int) -> Params:
-    low, high = pick(level, (5, 9), (10, 20), (20, 45))
+    low, high = pick(level, (5, 9), (9, 14), (14, 24))
     m = r.randint(low, high)
     return {"M": m, "op": r.choice(("add", "subtract")), "T": r.randint(1, 2) if m > 7 else 1}
 
@@ -156,7 +156,7 @@ def number_naive(env: Any, history: History, r: random.Random) -> str:
 
 
 def seq_draw(r: random.Random, level: int) -> Params:
-    a, b = pick(level, (5, 3), (9, 5), (15, 9))
+    a, b = pick(level, (5, 3), (8, 4), (12, 7))
     a, b = r.randint(a - 1, a + 3), r.randint(b - 1, b + 1)
     return {"A": a, "B": b, "K": r.randint(3, 4), "T": r.randint(1, 2) if a * b > 15 else 1}
 
@@ -174,7 +174,7 @@ def seq_code(p: Params) -> str:
 
 
 def ring_draw(r: random.Random, level: int) -> Params:
-    s = r.randint(*pick(level, (5, 8), (8, 12), (12, 20)))
+    s = r.randint(*pick(level, (5, 8), (8, 11), (11, 16)))
     return {"S": s, "M": r.randint(s // 2, s - 1), "T": r.randint(1, 2) if s > 7 else 1, "W": r.randrange(2)}
 
 
@@ -193,8 +193,8 @@ PUMP_WORDS = ("pump some strokes", "how many strokes", "press some times")
 
 
 def pump_draw(r: random.Random, level: int) -> Params:
-    k = r.randint(*pick(level, (5, 6), (5, 7), (6, 9)))
-    m = r.randint(*pick(level, (7, 8), (8, 9), (9, 12)))
+    k = r.randint(*pick(level, (5, 6), (5, 7), (6, 8)))
+    m = r.randint(*pick(level, (7, 8), (8, 9), (8, 10)))
     return {"K": k, "M": m, "T": r.randint(2, 3), "W": r.randrange(3)}
 
 

@@ -85,7 +85,7 @@ def shift_naive(env: Any, history: History, r: random.Random) -> str:
 
 def best_draw(r: random.Random, level: int) -> Params:
     k = r.randint(*pick(level, (4, 4), (4, 5), (5, 7)))
-    return {"K": k, "M": r.randint(*pick(level, (6, 9), (10, 20), (20, 60))), "kind": r.choice(("most", "least")), "W": r.randrange(3)}
+    return {"K": k, "M": r.randint(*pick(level, (6, 9), (9, 15), (15, 30))), "kind": r.choice(("most", "least")), "W": r.randrange(3)}
 
 
 def best_code(p: Params) -> str:

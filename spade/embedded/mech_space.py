@@ -18,7 +18,7 @@ THINGS = (
 
 
 def walk_draw(r: random.Random, level: int) -> Params:
-    size = r.randint(*pick(level, (3, 4), (4, 5), (5, 8)))
+    size = r.randint(*pick(level, (3, 4), (4, 5), (5, 6)))
     return {"S": size, "T": r.randint(0, 2), "W": r.randrange(4)}
 
 

@@ -19,11 +19,11 @@ from spade.envs.memory import Exemplar, Record, show_exemplar
 from spade.play.actions import BoxedCodec, codec_for
 from spade.types import Message
 
-DOCUMENT_TOKENS = 96
+DOCUMENT_TOKENS = 64
 EXEMPLAR_TOKENS = 170
 TEMPLATE = "short"
 HINTED_SHARE = 0.4
-MIX = {"design": 0.12, "tool_design": 0.02, "hint": 0.04, "episode": 0.77, "tool_episode": 0.05}
+MIX = {"design": 0.08, "tool_design": 0.012, "hint": 0.03, "episode": 0.84, "tool_episode": 0.038}
 """Share of samples by kind. Designs are long (document and memory first): their token share is larger."""
 
 DIFFICULTIES = ("easy", "medium", "hard")
@@ -43,6 +43,8 @@ class SampleMaker:
 
     def __init__(self, tokenizer: Any, documents: Sequence[str], seed: int) -> None:
         self.rng = random.Random(seed)
+        self.least_expert = 0.0
+        """Floor of the expert share: raised while the model still has to learn how skilled play goes."""
         self.tokenizer = tokenizer
         self.documents = list(documents)
         self.mechanics = {**registry(), **tool_registry()}
@@ -83,7 +85,7 @@ class SampleMaker:
         """Brief with zero to three memory exemplars, answered by a program in a fenced block."""
         sampled = sample_program(self.rng, tools=tools)
         skill = self.rng.choice(TOOL_SKILLS) if tools else sampled.mechanic.skill
-        count = self.rng.choice((0, 0, 0, 1, 2, 3))
+        count = self.rng.choice((0, 0, 0, 0, 1, 1, 2, 3))
         exemplars = [self.exemplar(sampled, tools) for _ in range(count)]
         messages = designer_messages(
             self.document(sampled.mechanic),
@@ -116,7 +118,8 @@ class SampleMaker:
         """A scripted play; hinted ones are skilled more often."""
         sampled = sample_program(self.rng, tools=tools)
         hinted = self.rng.random() < HINTED_SHARE
-        game = play(sampled, self.rng, HINTED_EXPERT if hinted else PLAIN_EXPERT)
+        share = HINTED_EXPERT if hinted else PLAIN_EXPERT
+        game = play(sampled, self.rng, max(share, self.least_expert))
         hint = self.rng.choice(sampled.mechanic.hints) if hinted else None
         instruction = codec_for("tool_use" if tools else "multi_turn").instruction
         messages = [agent_message(game.first, hint, TEMPLATE, instruction)]
