@@ -57,6 +57,8 @@ MAY_USE_TORCH = (
     "spade.serving.decoder",
     "spade.serving.arena",
     "spade.serving.engine",
+    "spade.serving.device",
+    "spade.serving.linear",
     "spade.serving.hf_engine",
     "spade.serving.models",
     "spade.serving.sampling",

@@ -89,7 +89,8 @@ def test_observations_are_short_lower_case_text(make: Any) -> None:
         reply = env.step("\\boxed{1}")[0]
         for text in (first, reply):
             assert text
-            assert text == text.lower()
+            words = [w for w in text.split() if w not in "ABCDEFGH"]  # items are named by one letter
+            assert words == [w.lower() for w in words]
             assert len(text) <= 80
 
 
@@ -123,17 +124,16 @@ def test_skilled_play_without_the_answer_is_possible() -> None:
         make = load((heldout.FOLDER / f"{name}.py").read_text())
         assert sum(bisect(make, s, top, drift, step) for s in SEEDS) / len(SEEDS) > 0.75
 
-    circle = load((heldout.FOLDER / "circle_16.py").read_text())
+    spots = load((heldout.FOLDER / "spots_8.py").read_text())
     wins = 0.0
     for seed in SEEDS:
-        env = circle()
+        env = spots()
         env.reset(seed)
-        reply = env.step("\\boxed{11}")[0]
-        gap = int(reply.split()[-1]) if reply != "right" else 0
-        if gap == 0 or env.step(f"\\boxed{{{11 + gap}}}")[1] == 1:
-            wins += 1
-        else:
-            wins += env.step(f"\\boxed{{{27 - gap}}}")[1]
+        for _ in range(2):
+            reply, reward, *_ = env.step("\\boxed{1}")
+            if reply.startswith("off by"):
+                reward = env.step(f"\\boxed{{{1 + int(reply.split()[-1])}}}")[1]
+        wins += reward
     assert wins == len(SEEDS)
 
 

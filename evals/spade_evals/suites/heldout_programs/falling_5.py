@@ -5,13 +5,13 @@ import re
 class FallingEnv:
     """Continue a sequence that goes down by a fixed gap."""
 
-    gap = 8
+    gap = 5
     shown = 3
     max_turns = 2
 
     def reset(self, seed: int | None = None) -> tuple[str, dict[str, object]]:
         r = random.Random(seed)
-        self.x, gap = r.randint(1, 20), r.randint(1, self.gap)
+        self.x, gap = r.randint(1, 12), r.randint(1, self.gap)
         row = [self.x + gap * i for i in range(self.shown, 0, -1)]
         self.turn = 0
         return "next after " + " ".join(str(v) for v in row), {}

@@ -5,8 +5,8 @@ import re
 class StrideEnv:
     """Walk to the goal where a step sideways is two cells wide and a step up or down is one."""
 
-    size = 9
-    max_turns = 9
+    size = 5
+    max_turns = 7
 
     def reset(self, seed: int | None = None) -> tuple[str, dict[str, object]]:
         r = random.Random(seed)

@@ -5,13 +5,13 @@ import re
 class EvenEnv:
     """Find an even number with too few tries for those who also ask odd ones."""
 
-    top = 48
-    max_turns = 5
+    top = 28
+    max_turns = 4
 
     def reset(self, seed: int | None = None) -> tuple[str, dict[str, object]]:
         self.x = 2 * random.Random(seed).randint(1, self.top // 2)
         self.turn = 0
-        return f"find the number of 2 4 6 8 to {self.top} in {self.max_turns} tries", {}
+        return f"find the even number from 2 to {self.top} in {self.max_turns} tries", {}
 
     def solution(self) -> str:
         return str(self.x)

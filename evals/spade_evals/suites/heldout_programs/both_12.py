@@ -5,7 +5,7 @@ import re
 class BothEnv:
     """Give the sum of two numbers, then their difference. One slip is allowed in all."""
 
-    top = 20
+    top = 12
     max_turns = 3
 
     def reset(self, seed: int | None = None) -> tuple[str, dict[str, object]]:
