@@ -34,7 +34,7 @@ WARM_UP = 0.2
 GROWTH_MIB = 16.0
 """Largest growth of the parent after the warm-up: less than 2 KiB for each of 10,000 programs."""
 
-GAME = '''
+GAME = """
 import random
 
 class CountEnv:
@@ -54,7 +54,7 @@ class CountEnv:
         return str(self.a + self.b + OFFSET)
 
 OFFSET = @
-'''
+"""
 LIFE = """
 class OddEnv:
     max_turns = 2

@@ -280,7 +280,7 @@ class LearnerConfig(Section):
     optimizer_per_role: bool = True
     """One AdamW state per role, so that the Designer's noise does not scale the Agent's steps."""
     lr_schedule: Literal["constant", "linear"] = "constant"
-    """`linear` falls to 0 at the last step."""
+    """`linear` falls to a tenth at the last step or the last token of the budget."""
     designer_weight: float = Field(default=1.0, ge=0)
     """Weight of Designer samples in the loss; 0 freezes the Designer."""
     designer_scale: Literal["std", "reference"] = "std"
@@ -302,6 +302,8 @@ class TrainConfig(Section):
     `file.py:Thing`."""
     pool: str | None = None
     """Folder of a made pool for `fixed_pool`; unset means: sample one from the start model."""
+    pool_size: Positive = 64
+    """Size of a pool that `fixed_pool` makes for itself; `budget.like` sets it to what that run accepted."""
     checkpoint_every: Positive = 10
     """Steps between checkpoints; the last step is always saved."""
     keep: Positive = 3
@@ -316,13 +318,8 @@ class BudgetConfig(Section):
     total_tokens: Positive | None = None
     """Stop when the ledger's total of sampled tokens (designs, hints, plays) reaches this."""
     like: str | None = None
-    """Take `total_tokens` from the ledger of this finished run folder."""
-
-    @model_validator(mode="after")
-    def _one(self) -> BudgetConfig:
-        if self.total_tokens is not None and self.like is not None:
-            raise ValueError("give total_tokens or like, not both")
-        return self
+    """Take `total_tokens`, and for a fixed pool its size, from the ledger of this finished run folder; it
+    wins over a `total_tokens` that a config file gives."""
 
 
 class EvalConfig(Section):

@@ -33,7 +33,7 @@ MAX_ROUNDS_PER_PROGRAM = 4
 BARREN_ROUNDS = 10
 """Design rounds in a row without a new program after which a pool is given up."""
 DEFAULT_PROGRAMS = 64
-"""Size of a pool that a run samples for itself."""
+"""Size of a pool made by itself."""
 
 
 class FixedPoolSource:
@@ -128,7 +128,7 @@ class FixedPoolSource:
             folder, world = self._folder(), self.world
             if not self.cfg.train.pool and not (folder / MANIFEST).is_file():
                 with world.ledger.phase("design"):
-                    made = await sample_pool(self.cfg, world.chat, world.sandbox, DEFAULT_PROGRAMS)
+                    made = await sample_pool(self.cfg, world.chat, world.sandbox, self.cfg.train.pool_size)
                 write_pool(folder, made)
             self.pool = read_pool(folder)
             world.ledger.sampled("pool_design", self.pool.tokens)

@@ -27,7 +27,6 @@ from spade_evals.suite import EvalProtocol, Setting, Suite, protocol_of, summari
 
 if TYPE_CHECKING:
     from spade.envs.sandbox import Sandbox
-
     from spade.serving.launch import ChatPolicy
 
 FORMAT = "spade-eval-1"
@@ -91,7 +90,6 @@ async def _open_and_run(
     quiet: bool,
 ) -> SuiteResult:
     from spade.envs.sandbox import Sandbox
-
     from spade.serving.launch import open_chat
 
     subject = subject_of(ref)

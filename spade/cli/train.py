@@ -83,17 +83,24 @@ def check(cfg: Config) -> None:
 
 
 def with_budget(cfg: Config) -> Config:
-    """Replace `budget.like` by the token total of that run, so that the digest holds the number itself."""
+    """Replace `budget.like` by the token total of that run, so that the digest holds the number itself.
+
+    A fixed pool that is not made yet gets as many programs as that run accepted.
+    """
     if cfg.budget.like is None:
         return cfg
-    total = read_record(cfg.budget.like).ledger.get("total_tokens")
+    ledger = read_record(cfg.budget.like).ledger
+    total, programs = ledger.get("total_tokens"), int(ledger.get("accepted", 0))
     if not total:
         raise ConfigError(
             f"budget.like: the run {cfg.budget.like} has no token total yet; let it finish first"
         )
-    return cfg.model_copy(
-        update={"budget": cfg.budget.model_copy(update={"total_tokens": int(total), "like": None})}
-    )
+    changes: dict[str, Any] = {
+        "budget": cfg.budget.model_copy(update={"total_tokens": int(total), "like": None})
+    }
+    if programs and cfg.train.source == "fixed_pool" and cfg.train.pool is None:
+        changes["train"] = cfg.train.model_copy(update={"pool_size": programs})
+    return cfg.model_copy(update=changes)
 
 
 def _evaluations(cfg: Config, folder: RunFolder) -> dict[str, Any]:

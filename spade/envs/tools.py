@@ -3,9 +3,9 @@
 The sandbox worker executes this file's source inside the program's namespace, so it imports the standard
 library only and knows nothing of the rest of SPADE. A tool-use program subclasses `ToolEnv`, lists its
 tools, and in `setup` builds a state and the instructions, each with a predicate on the state. Instructions
-are revealed one at a time; the episode is won by `<answer>done</answer>` once every predicate has held in order.
-Turns are plain text with `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` blocks (the format chat
-templates write for tool calls). Malformed turns cost nothing but the turn.
+are revealed one at a time; the episode is won by `<answer>done</answer>` once every predicate has held in
+order. Turns are plain text with `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` blocks (the
+format chat templates write for tool calls). Malformed turns cost nothing but the turn.
 """
 
 from __future__ import annotations

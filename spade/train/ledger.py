@@ -15,7 +15,7 @@ from spade.types import Episode
 
 Purpose = Literal["design", "hint", "plain", "hinted", "pool_design"]
 PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
-COUNTS = ("plays_plain", "plays_hinted", "designs", "optimiser_steps")
+COUNTS = ("plays_plain", "plays_hinted", "designs", "accepted", "optimiser_steps")
 
 
 class Ledger:

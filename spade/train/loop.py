@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from spade.serving.chat import ChatPolicy
 
 
+LR_END = 0.1
+"""A linear schedule ends at this share of the learning rate, so that the last plays still teach."""
+
+
 def run_training(
     cfg: Config,
     folder: RunFolder,
@@ -123,7 +127,8 @@ async def _step(run: Run) -> dict[str, Any]:
     with world.ledger.phase("learn"):
         temperature = {"agent": cfg.play.temperature, "designer": cfg.design.temperature}
         version = run.learner.version
-        learned = run.learner.step(samples, temperature, _lr_scale(cfg, step)) if samples else {}
+        scale = _lr_scale(cfg, step, world.ledger.total_tokens)
+        learned = run.learner.step(samples, temperature, scale) if samples else {}
         world.ledger.count("optimiser_steps", run.learner.version - version)
         await publish(run.learner, world.chat.policy)
     world.folder.append_many("episodes.jsonl", episode_rows(run.steps, groups))
@@ -139,9 +144,14 @@ def _open_learner(cfg: Config, chat: ChatPolicy) -> CompactLearner:
     return CompactLearner(chat.ref.path, cfg.learner, serving.device, serving.dtype, serving.threads)
 
 
-def _lr_scale(cfg: Config, step: int) -> float:
-    """Learning rate of a step as a multiple of the configured one."""
-    return 1.0 - step / cfg.train.steps if cfg.learner.lr_schedule == "linear" else 1.0
+def _lr_scale(cfg: Config, step: int, tokens: int) -> float:
+    """Learning rate as a multiple of the configured one; `linear` falls with whatever ends the run."""
+    if cfg.learner.lr_schedule == "constant":
+        return 1.0
+    spent = step / cfg.train.steps
+    if cfg.budget.total_tokens is not None:
+        spent = max(spent, tokens / cfg.budget.total_tokens)
+    return max(LR_END, 1.0 - spent)
 
 
 def _resume(run: Run) -> None:

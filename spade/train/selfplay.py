@@ -132,6 +132,7 @@ class SelfPlaySource:
         with ledger.phase("design"):
             designs = await self.designer.round(step, slots, needed=min(slots, cfg.play.programs))
         ledger.count("designs", len(designs))
+        ledger.count("accepted", sum(map(accepted, designs)))
         ledger.sampled("design", sum(d.trajectory.sampled_tokens for d in designs))
         programs = [d.program for d in designs if accepted(d) and d.program is not None]
         drafts: list[HintDraft] = []

@@ -85,13 +85,8 @@ def test_another_pool_under_the_same_path_is_noticed(tmp_path: Path) -> None:
 
 
 def test_a_run_without_a_pool_samples_one_from_its_start_model(tmp_path: Path) -> None:
-    from spade_baselines import fixed_pool
-
-    size, fixed_pool.DEFAULT_PROGRAMS = fixed_pool.DEFAULT_PROGRAMS, 3
-    try:
-        summary, folder, _ = train(pool_config(tmp_path / "run", None, train__steps=2))
-    finally:
-        fixed_pool.DEFAULT_PROGRAMS = size
+    cfg = pool_config(tmp_path / "run", None, train__steps=2, train__pool_size=3)
+    summary, folder, _ = train(cfg)
     pool = read_pool(folder.path / "pool")
     assert len(pool.programs) == 3 and pool.origin["attempts"] >= 3
     assert summary["tokens_pool_design"] == pool.tokens > 0

@@ -3,7 +3,7 @@ import re
 
 
 class ExtremesEnv:
-    """Name the dearest item of a price list, then the cheapest of the same list. One slip is allowed in all."""
+    """Name the dearest item of a price list, then the cheapest of it. One slip is allowed in all."""
 
     items = 5
     top = 15
