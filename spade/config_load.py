@@ -25,6 +25,9 @@ _NOT_PART_OF_THE_EXPERIMENT = ("out",)
 _PACKAGE = Path(__file__).resolve().parent
 
 
+COMMAND_LINE = "the command line"
+
+
 def config_roots() -> list[Path]:
     """Folders of shipped configs: the checkout's `configs/` first, else those inside the wheel."""
     return [p for p in (_PACKAGE.parent / "configs", _PACKAGE / "_configs") if p.is_dir()][:1]
@@ -198,7 +201,7 @@ def _override(tree: dict[str, Any], origin: dict[str, str], text: str) -> None:
         tree = tree[part]
     tree[parts[-1]] = value
     for dotted, _ in _leaves({key.strip(): value}, ""):
-        origin[dotted] = "the command line"
+        origin[dotted] = COMMAND_LINE
 
 
 # --- errors ----------------------------------------------------------------------------------------------
@@ -250,7 +253,9 @@ def _source(dotted: str, origin: Mapping[str, str]) -> str | None:
         if above in origin:
             return origin[above]
         above = above.rpartition(".")[0]
-    return next((f for k, f in origin.items() if k.startswith(f"{dotted}.")), None)
+    below = [f for k, f in origin.items() if k.startswith(f"{dotted}.")]
+    # Overrides come last, so a contradiction inside a section is theirs before it is a file's.
+    return COMMAND_LINE if COMMAND_LINE in below else next(iter(below), None)
 
 
 def _model_at(parts: Sequence[str]) -> tuple[type[BaseModel], str]:
