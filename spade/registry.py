@@ -21,7 +21,10 @@ from spade.errors import ConfigError, InputError
 KINDS = ("suite", "source", "backend", "stage", "sink")
 
 _ROWS: dict[str, dict[str, str]] = {
-    "suite": {"heldout": "spade_evals.suites.heldout:make_suite"},
+    "suite": {
+        "heldout": "spade_evals.suites.heldout:make_suite",
+        "validation": "spade_evals.suites.heldout:make_validation",
+    },
     "source": {
         "self_play": "spade.train.selfplay:SelfPlaySource",
         "fixed_pool": "spade_baselines.fixed_pool:FixedPoolSource",

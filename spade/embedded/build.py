@@ -52,10 +52,13 @@ def fast_bf16() -> bool:
 
 Log = Callable[[str], None]
 
+NUMBER_COPIES = 300
+"""Copies of each number in the tokenizer's texts: enough for 0 to 99 to become single tokens."""
+
 
 def tokenizer_texts(rng: random.Random, documents: Sequence[str]) -> list[str]:
     """Texts the BPE is trained on: programs weigh most, so that their lines become single tokens."""
-    texts = [str(i) for i in range(120) for _ in range(50)] + list(documents) * 2
+    texts = [str(i) for i in range(100) for _ in range(NUMBER_COPIES)] + list(documents) * 2
     for _ in range(6000):
         tools = rng.random() < 0.1
         sampled = sample_program(rng, tools=tools)

@@ -149,7 +149,7 @@ def pack_naive(env: Any, history: History, r: random.Random) -> str:
 MECHANICS = (
     Mechanic(
         "walk", "Spatial Reasoning", walk_draw, walk_code, walk_expert, walk_naive,
-        ("first go level with the goal sideways, then up or down", "close one side first, then the other"),
+        ("first go level with the goal sideways, then close the rest", "close one side first, then the other"),
         ("map", "walk", "grid", "north", "direction", "path", "street"),
     ),
     Mechanic(

@@ -8,6 +8,8 @@ code that no observation shows); a fourth plays the game with the words of the h
 from __future__ import annotations
 
 import ast
+import json
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -78,6 +80,12 @@ def source_literals(code: str) -> frozenset[str]:
     return frozenset(found)
 
 
+def _shown(texts: Sequence[str]) -> frozenset[str]:
+    """Tokens of what a player reads: observations and the list of tools. `3off` shows `off` as well."""
+    whole = {t for text in texts for t in tokens(text)}
+    return frozenset(whole | {part for t in whole for part in re.findall(r"[^\W\d_]+|\d+", t)})
+
+
 async def hint_facts(program: EnvProgram, sandbox: Sandbox) -> HintFacts:
     """Play the program a little and collect what is public. Raises ProgramFault if it breaks."""
     worker = await sandbox.open(program.code)
@@ -103,7 +111,7 @@ async def _collect(program: EnvProgram, worker: Worker) -> HintFacts:
     return HintFacts(
         solutions=tuple(tuple(bare(a) for a in plan) for plan in plans),
         first=tuple(cast("list[str]", answers[0::2])),
-        shown=frozenset(t for trace in traces for text in trace.observations for t in tokens(text)),
+        shown=_shown([*(o for t in traces for o in t.observations), json.dumps(worker.info.tools)]),
         literals=source_literals(program.code),
     )
 

@@ -118,8 +118,10 @@ async def open_chat(ref: str | ModelRef, cfg: ServingConfig) -> ChatPolicy:
         return ChatPolicy(remote.renderer, remote, ref)
     if ref.path is None:
         raise BackendError(f"'{ref.ref}' has no checkpoint folder.")
+    from spade.serving.checkpoint_files import read_config
     from spade.serving.render import Renderer
 
+    read_config(ref.path)  # first, because the tokenizer's loader trips over a broken one without a sentence
     renderer = Renderer.from_folder(ref.path)
     return ChatPolicy(renderer, _engine(ref.path, cfg), ref)
 

@@ -50,13 +50,13 @@ def new_mechanics() -> list[HeldProgram]:
     return out
 
 
-def new_parameters() -> list[HeldProgram]:
-    """Part `a`: corpus mechanics under held-out parameters."""
-    from spade.embedded.heldout import heldout_programs
+def new_parameters(validation: bool = False) -> list[HeldProgram]:
+    """Part `a`: corpus mechanics under held-out parameters, those of the test or of the validation set."""
+    from spade.embedded.heldout import heldout_programs, validation_programs
 
     return [
         HeldProgram(p.name, f"a/{p.half}", p.family, EnvProgram.of(p.code, source="heldout"))
-        for p in heldout_programs()
+        for p in (validation_programs() if validation else heldout_programs())
     ]
 
 
@@ -111,6 +111,17 @@ class HeldoutSuite:
 def make_suite() -> HeldoutSuite:
     """The registered factory."""
     return HeldoutSuite()
+
+
+class ValidationSuite(HeldoutSuite):
+    """Like part `a`, on other programs: for choosing settings, so that the test set stays unseen."""
+
+    name = "validation"
+
+
+def make_validation() -> ValidationSuite:
+    """The registered factory."""
+    return ValidationSuite(new_parameters(validation=True))
 
 
 def _result(item: Item, episode: Episode) -> ItemResult:
