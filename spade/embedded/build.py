@@ -30,9 +30,9 @@ class Recipe:
     layers: int = 5
     heads: int = 4
     feed_forward: int = 320
-    pretrain_tokens: int = 1_500_000
-    skill_tokens: int = 4_500_000
-    sft_tokens: int = 5_000_000
+    pretrain_tokens: int = 1_000_000
+    skill_tokens: int = 6_500_000
+    sft_tokens: int = 4_500_000
     skill_expert: float = 0.75
     """Least share of expert episodes until the last phase, which sets how often skill is shown unasked."""
     batch_tokens: int = 1600

@@ -68,9 +68,6 @@ def test_small_numbers_are_one_token(tokenizer: Any) -> None:
     assert max(lengths.values()) <= 2
 
 
-@pytest.mark.xfail(
-    strict=True, reason="other merges fill the vocabulary before the numbers above about 26 get theirs"
-)
 def test_every_number_below_a_hundred_is_one_token(tokenizer: Any) -> None:
     assert [n for n, length in lengths_of_numbers(tokenizer).items() if length != 1] == []
 

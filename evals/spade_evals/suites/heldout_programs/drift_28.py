@@ -11,7 +11,7 @@ class DriftEnv:
     def reset(self, seed: int | None = None) -> tuple[str, dict[str, object]]:
         self.x = random.Random(seed).randint(1, self.top)
         self.turn = 0
-        return f"find the number from 1 to {self.top} in {self.max_turns} tries add 1 each turn", {}
+        return f"find the number from 1 to {self.top} in {self.max_turns} tries", {}
 
     def solution(self) -> list[str]:
         return [str(self.x)]

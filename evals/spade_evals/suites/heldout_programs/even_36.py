@@ -11,7 +11,7 @@ class EvenEnv:
     def reset(self, seed: int | None = None) -> tuple[str, dict[str, object]]:
         self.x = 2 * random.Random(seed).randint(1, self.top // 2)
         self.turn = 0
-        return f"find the even number from 2 to {self.top} in {self.max_turns} tries", {}
+        return f"find the number from 2 to {self.top} in {self.max_turns} tries", {}
 
     def solution(self) -> str:
         return str(self.x)

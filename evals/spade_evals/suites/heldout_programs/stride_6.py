@@ -14,7 +14,7 @@ class StrideEnv:
         while self.at[0] == self.goal[0] or not 1 < len(self.solution()) < self.max_turns:
             self.at = [r.randint(1, self.size), r.randint(1, self.size)]
             self.goal = [r.randrange(2 - self.at[0] % 2, self.size + 1, 2), r.randint(1, self.size)]
-        return self.show() + " right and left go 2", {}
+        return self.show() + f" moves {self.max_turns}", {}
 
     def show(self) -> str:
         return f"at {self.at[0]} {self.at[1]} goal {self.goal[0]} {self.goal[1]}"
