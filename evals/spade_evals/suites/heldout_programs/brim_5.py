@@ -6,8 +6,8 @@ class BrimEnv:
     """Fill to the brim: the goal lies between two strokes, and the last stroke may pass it."""
 
     strength = 5
-    strokes = 8
-    max_turns = 4
+    strokes = 14
+    max_turns = 3
 
     def reset(self, seed: int | None = None) -> tuple[str, dict[str, object]]:
         r = random.Random(seed)
