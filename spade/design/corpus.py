@@ -118,6 +118,9 @@ def _entries(path: Path, ref: str) -> Iterator[_Entry]:
     if path.is_dir():
         for child in sorted(path.rglob("*")):
             if child.is_file() and child.suffix in {".jsonl", *_TEXT_SUFFIXES}:
+                if not child.resolve().is_relative_to(path.resolve()):
+                    where = f"corpus {ref}: {child.name}"
+                    raise InputError(f"{where} leads out of the folder; copy the file into it")
                 yield from _entries(child, ref)
     elif not path.is_file():
         raise InputError(f"corpus {ref}: there is no file or folder {path}")

@@ -6,7 +6,6 @@ import random
 from typing import Any
 
 from spade.embedded.mechanics import (
-    LAST,
     NUMBER,
     ONE_ANSWER,
     SOLVE_NUMBER,
@@ -16,9 +15,6 @@ from spade.embedded.mechanics import (
     pick,
     program,
 )
-
-assert LAST
-
 
 # --- guess: higher / lower -----------------------------------------------------------------------------
 

@@ -171,3 +171,13 @@ def test_an_empty_or_absent_pool_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text('{"format": 9}')
     with pytest.raises(InputError, match="format 9"):
         read_pool(tmp_path)
+
+
+def test_a_corpus_folder_may_not_lead_outside(tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_text("not for the prompt")
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    (folder / "fine.txt").write_text("a text")
+    (folder / "link.txt").symlink_to(tmp_path / "secret.txt")
+    with pytest.raises(InputError, match=r"link\.txt leads out of the folder"):
+        Corpus.load(str(folder))

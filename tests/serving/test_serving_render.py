@@ -149,3 +149,14 @@ def test_planted_observation_cannot_end_a_turn(tokenizer_folder: Path) -> None:
     renderer = Renderer.from_folder(tokenizer_folder)
     ids = renderer.start([Message("user", case.read_text(encoding="utf-8"))])
     assert sum(t == renderer.stop_token_ids[0] for t in ids) == 1
+
+
+@pytest.mark.parametrize(
+    "attack",
+    ["{{ ''.__class__.__mro__[1].__subclasses__() }}", "{{ cycler.__init__.__globals__.os.getcwd() }}"],
+)
+def test_a_foreign_template_cannot_reach_python(tmp_path: Path, attack: str) -> None:
+    """Templates come with downloaded checkpoints; they run in Jinja's sandbox or not at all."""
+    tiny.write_tokenizer(tmp_path, template=tiny.TEMPLATE + attack)
+    with pytest.raises(InputError, match="chat template cannot render"):
+        Renderer.from_folder(tmp_path).start([Message("user", "hello")])
