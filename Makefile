@@ -105,12 +105,15 @@ soak: $(VENV)/.stamp-dev
 	@$(BIN)/python benchmarks/soak.py --programs 10000
 
 # --- published numbers -----------------------------------------------------------------------------------
-# results/runs/<set>/<run>/ holds run.json and eval/*.jsonl; <set>/reference names the run to compare with.
+# results/runs/<set>/<run>/ holds run.json and eval/*.jsonl; <set>/reference names the rows to compare with, one a
+# line; each gives a table of its own.
 
 results: $(VENV)/.stamp
 	@set -e; found=0; for set in results/runs/*/; do [ -d "$$set" ] || continue; found=1; \
-	  name=$$(basename "$$set"); ref=""; [ ! -f "$$set/reference" ] || ref="--reference $$(cat "$$set/reference")"; \
-	  $(BIN)/spade compare "$$set"*/ $$ref --out "results/tables/$$name"; done; \
+	  name=$$(basename "$$set"); \
+	  if [ -f "$$set/reference" ]; then for ref in $$(cat "$$set/reference"); do \
+	    $(BIN)/spade compare "$$set"*/ --reference "$$ref" --out "results/tables/$$name-vs-$$ref"; done; \
+	  else $(BIN)/spade compare "$$set"*/ --out "results/tables/$$name"; fi; done; \
 	[ "$$found" = 1 ] || echo "results/runs/ holds no published runs yet; results/README.md says how one gets there."
 
 clean:

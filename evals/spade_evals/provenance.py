@@ -22,7 +22,8 @@ END = 8 * 2**20
 CHECKPOINTS = "checkpoints"
 
 REPEATED = ("seed", "out", "budget", "eval")
-"""Config sections that may differ between repetitions of one recipe; so may the pool's folder."""
+"""Config sections that may differ between repetitions of one recipe. So may the pool's folder, and its size,
+which follows the run it is matched to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ def recipe_of(config: dict[str, Any]) -> str:
     """12 hex digits that are equal for runs that differ in seed, folders and budget only."""
     kept = {key: value for key, value in config.items() if key not in REPEATED}
     if isinstance(kept.get("train"), dict):
-        kept["train"] = {k: v for k, v in kept["train"].items() if k != "pool"}
+        kept["train"] = {k: v for k, v in kept["train"].items() if k not in ("pool", "pool_size")}
     return content_id(json.dumps(kept, sort_keys=True, default=str))[:12]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from spade import registry
 from spade.cli.main import add_json, emit, lazy, positive
-from spade.config import Config
+from spade.config import Config, PlayConfig
 from spade.config_load import config_from_dict, with_overrides
 from spade.machine import require_device
 from spade.runs import RECORD, read_record
@@ -43,19 +43,31 @@ def run(args: argparse.Namespace) -> int:
     cfg = with_overrides(config_of(args.ckpt), args.overrides)
     registry.target("backend", cfg.serving.type)
     require_device(cfg.serving.device)
-    result = evaluate(cfg, args.ckpt, args.suite, seed=args.seed, limit=args.limit, out=args.out)
+    # Play settings are part of the protocol: the defaults for every checkpoint, whatever it was trained with.
+    wanted = [o for o in args.overrides if o.startswith("play.")]
+    play = with_overrides(config_from_dict({"name": "eval"}, "spade eval"), wanted).play
+    result = evaluate(cfg, args.ckpt, args.suite, seed=args.seed, limit=args.limit, out=args.out, play=play)
     emit(args, result, describe(result))
     return 0
 
 
 def evaluate(
-    cfg: Config, ref: str, suite: str, *, seed: int = 0, limit: int | None = None, out: Path | None = None
+    cfg: Config,
+    ref: str,
+    suite: str,
+    *,
+    seed: int = 0,
+    limit: int | None = None,
+    out: Path | None = None,
+    play: PlayConfig | None = None,
 ) -> Any:
     """Run a suite on a checkpoint; returns its `SuiteResult`. InputError for an unknown checkpoint."""
     lazy("spade.serving.launch:resolve_ref")(ref)
     run_eval = lazy("spade_evals.runner:run_eval")
     folder = out or default_out(ref)
-    return run_eval(ref, suite, folder, seed=seed, limit=limit, serving=cfg.serving, sandbox=cfg.sandbox)
+    return run_eval(
+        ref, suite, folder, seed=seed, limit=limit, serving=cfg.serving, sandbox=cfg.sandbox, play=play
+    )
 
 
 def config_of(ref: str) -> Config:

@@ -98,7 +98,7 @@ def test_first_interrupt_stops_after_the_step_and_can_be_resumed(
     assert stopped.code == 130, stopped.err
     assert "stopping after the current step" in stopped.err and "Traceback" not in stopped.err
     finished = steps(run)
-    assert finished in (2, 3), "the step in progress is finished, no other one is begun"
+    assert finished in (1, 2, 3), "at most the step in progress is finished, no other one is begun"
     assert saved(run) == [f"step-{finished:06d}"], "what was done is saved although no checkpoint was due"
     assert json.loads((run / "run.json").read_text())["status"] == "interrupted"
     done = spade(*command, "--resume")
