@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import fcntl
+import json
 import os
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -168,13 +169,33 @@ def read_record(path: Path | str) -> RunRecord:
 
 
 def publish_record(folder: RunFolder | Path | str, results_dir: Path | str) -> Path:
-    """Copy a run's record to `results_dir/records/<id>.json`, which is what a repository keeps of a run."""
+    """Copy a run's record to `results_dir/records/<id>.json`, which is what a repository keeps of a run.
+
+    The copy carries the scores of the evaluations found in the run's `eval/` folder: by task, `score` and
+    `parts`, each (mean, standard error, n).
+    """
     record = folder.record if isinstance(folder, RunFolder) else read_record(folder)
+    home = folder.path if isinstance(folder, RunFolder) else Path(folder)
+    record = dataclasses.replace(record, scores={**record.scores, **_scores(home / "eval")})
     target = Path(results_dir) / "records"
     _make_folder(target)
     path = path_inside(target, f"{record.id}.json")
     write_json(path, record)
     return path
+
+
+def _scores(folder: Path) -> dict[str, Any]:
+    """Results by task; files that are not finished evaluation results are left out."""
+    found: dict[str, Any] = {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            continue
+        result = document.get("result") if isinstance(document, dict) and document.get("complete") else None
+        if isinstance(result, dict):
+            found[path.stem] = {key: result.get(key) for key in ("score", "parts", "faults")}
+    return found
 
 
 def _check_same(cfg: Config, record: RunRecord, path: Path) -> None:

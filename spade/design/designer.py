@@ -103,7 +103,10 @@ class Designer:
         rng = child_rng(self.cfg.seed, "memory", step, slot, attempt)
         exemplars = self.memory.draw(skill, rng, renderer.count)
         text = renderer.truncate(document.text, cfg.document_tokens)
-        messages = designer_messages(text, skill, cfg.game_type, cfg.difficulty, exemplars, self.template)
+        own_hint = self.cfg.hints.source == "program"
+        messages = designer_messages(
+            text, skill, cfg.game_type, cfg.difficulty, exemplars, self.template, own_hint
+        )
         seed = child_seed(self.cfg.seed, "design", step, slot, attempt)
         return Brief(
             id=content_id("\n".join([*(m.content for m in messages), str(seed)])),

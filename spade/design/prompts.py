@@ -61,8 +61,12 @@ def designer_messages(
     difficulty: str,
     exemplars: Sequence[Exemplar],
     template: str,
+    own_hint: bool = False,
 ) -> tuple[Message, ...]:
-    """The Designer's brief. `template` is "short" or "full"; `exemplars` come from the memory."""
+    """The Designer's brief. `template` is "short" or "full"; `exemplars` come from the memory.
+
+    `own_hint` asks for a method `hint()` that names the strategy (`hints.source: program`).
+    """
     name = "designer_single" if game_type == "single_turn" and template == "full" else "designer"
     return _messages(
         f"{name}_{template}",
@@ -73,6 +77,7 @@ def designer_messages(
         difficulty=difficulty,
         exemplars=list(exemplars),
         contract=contract,
+        own_hint=own_hint,
     )
 
 

@@ -38,9 +38,16 @@ def test_record_says_where_a_run_came_from(tmp_path: Path) -> None:
     folder.finish()
     assert read_record(folder.path).status == "finished"
     assert read_record(folder.path).scores == {"heldout": 0.5}
+    (folder.path / "eval").mkdir()
+    scores = {"score": [0.4, 0.1, 9], "parts": {"a": [0.4, 0.1, 9]}, "faults": {}}
+    result = {"complete": True, "result": scores}
+    (folder.path / "eval" / "heldout@000002.json").write_text(json.dumps(result))
+    (folder.path / "eval" / "half.json").write_text(json.dumps({**result, "complete": False}))
     target = publish_record(folder, tmp_path / "results")
     assert target.parent.name == "records"
-    assert json.loads(target.read_text())["id"] == record.id
+    published = json.loads(target.read_text())
+    assert published["id"] == record.id
+    assert published["scores"] == {"heldout": 0.5, "heldout@000002": result["result"]}
 
 
 def test_default_folder_is_named_by_config_and_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

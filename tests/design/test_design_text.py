@@ -109,3 +109,12 @@ def test_the_hint_request_shows_the_code(template: str) -> None:
 def test_an_unknown_template_is_a_config_error() -> None:
     with pytest.raises(ConfigError, match="agent_huge"):
         agent_message("x", None, "huge")
+
+
+@pytest.mark.parametrize("template", ["short", "full"])
+def test_the_brief_asks_for_a_hint_method_only_when_the_program_writes_it(template: str) -> None:
+    asked, plain = (
+        designer_messages("a text", "Optimization", "multi_turn", "easy", [], template, own)[-1].content
+        for own in (True, False)
+    )
+    assert "hint(self)" in asked and "hint(self)" not in plain

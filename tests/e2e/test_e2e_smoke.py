@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from e2e_cli import Done, Spade, rows
 
+from spade.envs.fingerprint import canonical
 from spade.envs.pool import read_pool
+from spade_evals.suites.heldout import HeldoutSuite
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +112,8 @@ def test_fixed_pool_gets_the_same_budget(spade: Spade, reference: Path, work: Pa
     pool = read_pool(work / "fixed" / "pool")
     assert len(pool.programs) == len({p.code for p in pool.programs}) == wanted["accepted"]
     assert record["ledger"]["tokens_pool_design"] == pool.tokens > 0
+    unseen = {canonical(held.program.code) for held in HeldoutSuite().programs}
+    assert len(unseen) == 80 and not unseen & {canonical(p.code) for p in pool.programs}
     assert record["config"]["budget"] == {"total_tokens": wanted["total_tokens"], "like": None}
     metrics = rows(work / "fixed" / "metrics.jsonl")
     assert len(metrics) >= 2, "the pool must not eat the whole budget"
