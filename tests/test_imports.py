@@ -23,7 +23,7 @@ PACKAGES = {
     "spade_baselines": ROOT / "baselines" / "spade_baselines",
 }
 
-BASE = {"errors", "types", "rng", "__version__"}
+BASE = {"errors", "codec", "types", "rng", "__version__"}
 CORE = BASE | {"config", "config_load", "registry", "runs", "files", "machine", "interrupt"}
 LOW = CORE | {"serving", "envs"}
 MID = LOW | {"play", "design"}
@@ -34,7 +34,8 @@ TRAIN = LEARN | {"embedded", "report", "train"}
 ALLOWED: dict[str, set[str]] = {
     "__init__": set(),
     "errors": set(),
-    "types": {"errors"},
+    "codec": set(),
+    "types": {"errors", "codec"},
     "rng": set(),
     **dict.fromkeys(CORE - BASE, CORE),
     "serving": CORE,
