@@ -99,10 +99,16 @@ def origin_of(run: Path | None, step: int | None) -> Origin:
         step=step if step is not None else (rows[-1]["step"] if rows else None),
         tokens=_tokens(rows, record, step),
         recipe=recipe_of(record.config),
-        folder=str(run),
+        folder=_relative(run),
         model=str(record.config.get("model", "")),
         ledger=dict(record.ledger),
     )
+
+
+def _relative(path: Path) -> str:
+    """A folder below the present one is named from here, so that a published result names no one's disk."""
+    whole, here = path.absolute(), Path.cwd()
+    return str(whole.relative_to(here) if whole.is_relative_to(here) else whole)
 
 
 def recipe_of(config: dict[str, Any]) -> str:

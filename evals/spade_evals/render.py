@@ -177,7 +177,7 @@ def series_of(runs: Sequence[EvalRun]) -> list[RunSeries]:
     start = next((r for r in runs if r.seed is None and r.score[0] is not None), None)
     out = []
     for run in runs:
-        folder = Path(run.origin.folder) if run.origin.folder else None
+        folder = run.folder
         if folder is None or run.seed is None:
             continue
         points = {}
@@ -209,13 +209,13 @@ def write_outputs(report: CompareReport, runs: Sequence[EvalRun], out: Path) -> 
     curves = draw_curves(series, out / "curves.png") if series else None
     if curves is not None:
         names["curves.png"] = str(curves)
-    folders = {run.origin.folder for run in runs if run.origin.folder}
+    folders = {run.folder for run in runs if run.folder is not None}
     path = write_report(
         out / "report.md",
         title=f"Comparison on {report.suite}",
         claims=claims(report),
         comparison=to_markdown(report),
         curves=curves,
-        runs=sorted(Path(folder) for folder in folders),
+        runs=sorted(folders),
     )
     return replace(report, files={**names, "report.md": str(path)})

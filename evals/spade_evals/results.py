@@ -10,7 +10,7 @@ from typing import Any
 from spade.errors import InputError
 from spade.files import path_inside, read_json, read_jsonl
 from spade.types import from_json
-from spade_evals.provenance import Origin
+from spade_evals.provenance import Origin, run_of
 from spade_evals.runner import FORMAT
 
 
@@ -41,6 +41,12 @@ class EvalRun:
     faults: int
     single: bool
     """Every item has one sample."""
+
+    @property
+    def folder(self) -> Path | None:
+        """The training run's folder: the one the result lies in (runs move), else where it was evaluated."""
+        home = run_of(self.path.parent) or run_of(self.path.parent.parent)
+        return home or (Path(self.origin.folder) if self.origin.folder else None)
 
     @property
     def seed(self) -> int | None:
