@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import warnings
 from pathlib import Path
 
 import pytest
 
 import spade
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell without job control starts background commands deaf to Ctrl-C; the tests send it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SHIPPED = Path(spade.__file__).parent / "embedded" / "model"
 
