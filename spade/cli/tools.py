@@ -21,7 +21,6 @@ from spade.config_load import (
 from spade.errors import ConfigError
 from spade.files import read_jsonl
 from spade.runs import RECORD, publish_record, read_record
-from spade.types import RunRecord
 
 METRICS = "metrics.jsonl"
 
@@ -110,41 +109,25 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _run_show(args: argparse.Namespace) -> int:
+    from spade.report.summary import run_text, time_split, trend, verdicts
+
     record = read_record(args.run)
     rows = read_jsonl(Path(args.run) / METRICS)
-    last = rows[-1] if rows else {}
     checkpoints = sorted(p.name for p in (Path(args.run) / "checkpoints").glob("step-*"))
-    value = {"record": record, "steps": len(rows), "last": last, "checkpoints": checkpoints}
-    emit(args, value, _summary(record, rows, checkpoints))
+    value = {
+        "record": record,
+        "steps": len(rows),
+        "last": rows[-1] if rows else {},
+        "trend": trend(rows),
+        "designs": verdicts(rows),
+        "time": time_split(rows),
+        "checkpoints": checkpoints,
+    }
+    emit(args, value, run_text(record, rows, checkpoints))
     return 0
-
-
-def _summary(record: RunRecord, rows: list[dict[str, Any]], checkpoints: list[str]) -> str:
-    machine = record.hardware
-    lines = [
-        f"run         {record.id} ({record.kind}), {record.status}, started {record.started}",
-        f"command     {record.command}",
-        f"config      digest {record.digest[:12]}, seed {record.seed}, model {record.config.get('model')}",
-        f"machine     {machine.get('cpu')}, {machine.get('cores')} cores, {machine.get('memory_gib')} GiB, "
-        f"GPU {', '.join(machine.get('gpus') or []) or 'none'}; sandbox {record.sandbox_level or 'unknown'}",
-        f"versions    {', '.join(f'{name} {text}' for name, text in record.versions.items())}",
-        f"checkpoints {', '.join(checkpoints) or 'none'}",
-    ]
-    for title, values in (("ledger", record.ledger), ("scores", record.scores)):
-        if values:
-            lines.append(f"{title:<12}" + ", ".join(f"{k} {_number(v)}" for k, v in values.items()))
-    if not rows:
-        return "\n".join([*lines, "metrics     none yet"])
-    lines.append(f"last of {len(rows)} metric rows:")
-    width = max(map(len, rows[-1]))
-    return "\n".join(lines + [f"  {key:<{width}}  {_number(value)}" for key, value in rows[-1].items()])
 
 
 def _run_publish(args: argparse.Namespace) -> int:
     path = publish_record(args.run, args.results)
     emit(args, {"record": str(path)}, str(path))
     return 0
-
-
-def _number(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

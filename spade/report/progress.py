@@ -13,20 +13,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO, Any
 
+from spade.report.columns import shown_columns
+
 WINDOW = 20
 """Updates over which the pace is measured."""
-
-COLUMNS = (
-    ("step", "step", "d"),
-    ("tokens_total", "tokens", ",d"),
-    ("return_plain", "plain", ".3f"),
-    ("return_hinted", "hinted", ".3f"),
-    ("regret", "regret", "+.3f"),
-    ("accept_rate", "accepted", ".0%"),
-    ("distinct_designs", "distinct", "d"),
-    ("seconds", "s/step", ".1f"),
-)
-"""Metric, heading and format of the table; metrics a run does not have are left out."""
 
 ROWS = 12
 """Latest steps shown in the live table."""
@@ -115,7 +105,7 @@ class Progress:
 
     def line(self, metrics: Mapping[str, Any]) -> str:
         """One step as one plain line."""
-        cells = [f"{head} {cell(metrics[key], how)}" for key, head, how in _shown([metrics])[1:]]
+        cells = [f"{c.head} {c.text(metrics)}" for c in shown_columns([metrics])[1:]]
         left = self.remaining()
         eta = f" · left {clock(left)}" if left is not None else ""
         return f"{self.title}: step {metrics.get('step', '?')}/{self.steps} · " + " · ".join(cells) + eta
@@ -127,23 +117,12 @@ class Progress:
         spent = clock(time.monotonic() - self._started)
         caption = f"{spent} spent" + (f", about {clock(left)} left" if left is not None else "")
         table = Table(title=f"{self.title} ({self.steps} steps)", caption=caption)
-        shown = _shown(list(self._rows))
-        for _, head, _ in shown:
-            table.add_column(head, justify="right")
+        shown = shown_columns(list(self._rows))
+        for column in shown:
+            table.add_column(column.head, justify="right")
         for row in self._rows:
-            table.add_row(*(cell(row.get(key), how) for key, _, how in shown))
+            table.add_row(*(column.text(row) for column in shown))
         return table
-
-
-def _shown(rows: list[Mapping[str, Any]]) -> list[tuple[str, str, str]]:
-    return [c for c in COLUMNS if c[0] == "step" or any(row.get(c[0]) is not None for row in rows)]
-
-
-def cell(value: Any, how: str) -> str:
-    """A metric as text; a dash for one that is absent or not a number."""
-    if value is None or value != value:
-        return "–"
-    return format(int(value) if how.endswith("d") else float(value), how)
 
 
 class Counter:

@@ -43,8 +43,8 @@ class Ledger:
         """Count the plays of one step and what was sampled in them."""
         self.count("plays_plain", len(plain))
         self.count("plays_hinted", len(hinted))
-        self.sampled("plain", sum(e.trajectory.sampled_tokens for e in plain))
-        self.sampled("hinted", sum(e.trajectory.sampled_tokens for e in hinted))
+        self.sampled("plain", sum(e.sampled_tokens for e in plain))
+        self.sampled("hinted", sum(e.sampled_tokens for e in hinted))
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:

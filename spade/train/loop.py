@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from spade import registry
 from spade.config import Config
-from spade.errors import InputError
 from spade.interrupt import StopFlag
 from spade.runs import RunFolder
 from spade.train.groups import check_faults, play_groups
 from spade.train.ledger import Ledger
 from spade.train.record import episode_rows, play_metrics, samples_of
+from spade.train.roles import Roles, open_roles
 from spade.train.source import EnvSource, World
 from spade.train.state import drop_rows_after, restore_state, train_state
 
@@ -58,18 +58,16 @@ async def _train(
     cfg: Config, folder: RunFolder, stop: StopFlag, chat: ChatPolicy | None, learner: CompactLearner | None
 ) -> dict[str, Any]:
     from spade.envs.sandbox import Sandbox
-    from spade.serving.launch import open_chat
 
-    chat = chat or await open_chat(cfg.model, cfg.serving)
-    learner = learner or _open_learner(cfg, chat)
+    roles = await open_roles(cfg, chat, learner)
     try:
         async with await Sandbox.start(cfg.sandbox) as sandbox:
             folder.update_record(sandbox_level=sandbox.level)
-            world = World(cfg, chat, sandbox, folder, Ledger())
+            world = World(cfg, roles.agent, sandbox, folder, Ledger(), roles.designer)
             source: EnvSource = registry.resolve("source", cfg.train.source)(world)
-            return await _steps(Run(world, source, learner, stop))
+            return await _steps(Run(world, source, roles, stop))
     finally:
-        await chat.close()
+        await roles.close()
 
 
 @dataclass(slots=True)
@@ -78,7 +76,7 @@ class Run:
 
     world: World
     source: EnvSource
-    learner: CompactLearner
+    roles: Roles
     stop: StopFlag
     steps: int = 0
     """Finished steps."""
@@ -92,12 +90,11 @@ class Run:
 
 
 async def _steps(run: Run) -> dict[str, Any]:
-    from spade.learn.weights import publish
     from spade.report.progress import Progress
 
     cfg, world = run.world.cfg, run.world
     _resume(run)
-    await publish(run.learner, world.chat.policy)
+    await run.roles.publish()
     with Progress(cfg.train.steps, cfg.name, cfg.budget.total_tokens) as progress:
         while not run.ending and not run.stop.requested:
             row = await _step(run)
@@ -111,8 +108,6 @@ async def _steps(run: Run) -> dict[str, Any]:
 
 async def _step(run: Run) -> dict[str, Any]:
     """One step: play, judge, learn, publish. Returns its row of `metrics.jsonl`."""
-    from spade.learn.weights import publish
-
     cfg, world, source, step = run.world.cfg, run.world, run.source, run.steps
     before = dict(world.ledger.seconds)
     programs = await source.begin_step(step)
@@ -126,22 +121,13 @@ async def _step(run: Run) -> dict[str, Any]:
     samples = samples_of(credits)
     with world.ledger.phase("learn"):
         temperature = {"agent": cfg.play.temperature, "designer": cfg.design.temperature}
-        version = run.learner.version
+        before_update = run.roles.updates
         scale = _lr_scale(cfg, step, world.ledger.total_tokens)
-        learned = run.learner.step(samples, temperature, scale) if samples else {}
-        world.ledger.count("optimiser_steps", run.learner.version - version)
-        await publish(run.learner, world.chat.policy)
+        learned = run.roles.step(samples, temperature, scale)
+        world.ledger.count("optimiser_steps", run.roles.updates - before_update)
+        await run.roles.publish()
     world.folder.append_many("episodes.jsonl", episode_rows(run.steps, groups))
     return play_metrics(run.steps, groups, source.metrics(), learned, world.ledger, before)
-
-
-def _open_learner(cfg: Config, chat: ChatPolicy) -> CompactLearner:
-    from spade.learn.trainer import CompactLearner
-
-    if chat.ref is None or chat.ref.path is None or not chat.policy.exact_tokens:
-        raise InputError(f"the model '{cfg.model}' has no weights to train; use a checkpoint or 'embedded'")
-    serving = cfg.serving
-    return CompactLearner(chat.ref.path, cfg.learner, serving.device, serving.dtype, serving.threads)
 
 
 def _lr_scale(cfg: Config, step: int, tokens: int) -> float:
@@ -156,22 +142,14 @@ def _lr_scale(cfg: Config, step: int, tokens: int) -> float:
 
 def _resume(run: Run) -> None:
     """Go back to the last checkpoint, or to the very start when there is none."""
-    from spade.learn.checkpoint import latest_checkpoint, load_checkpoint
-
-    path = latest_checkpoint(run.world.folder.path)
-    if path is not None:
-        saved = load_checkpoint(path)
-        run.learner.load_state_dict(saved.learner)
-        run.steps = restore_state(saved.extra, run.source, run.world.ledger)
+    state = run.roles.load(run.world.folder.path)
+    if state is not None:
+        run.steps = restore_state(state, run.source, run.world.ledger)
     drop_rows_after(run.world.folder, run.steps)
 
 
 def _save(run: Run) -> None:
-    from spade.learn.checkpoint import checkpoint_path, prune, save_checkpoint
-
-    folder, ref = run.world.folder, run.world.chat.ref
-    assert ref is not None and ref.path is not None, "only local checkpoints are trained"
-    with run.world.ledger.phase("checkpoint"):
-        state = train_state(run.steps, run.source, run.world.ledger)
-        save_checkpoint(checkpoint_path(folder.path, run.steps), run.learner, ref.path, state)
-        prune(folder.path, run.world.cfg.train.keep)
+    world = run.world
+    with world.ledger.phase("checkpoint"):
+        state = train_state(run.steps, run.source, world.ledger)
+        run.roles.save(world.folder.path, run.steps, state, world.cfg.train.keep)

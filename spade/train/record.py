@@ -11,6 +11,7 @@ import numpy as np
 from spade.design.designer import DUPLICATE, accepted
 from spade.design.hints import HintDraft
 from spade.train.ledger import Ledger
+from spade.train.metrics import group_metrics, length_metrics, skill_metrics
 from spade.train.source import faults, returns
 from spade.types import Credit, Design, Episode, Group, Sample, Scored
 
@@ -50,7 +51,7 @@ def _episode_row(step: int, episode: Episode) -> dict[str, Any]:
         "observations": [t.observation for t in episode.turns],
         "value": outcome.value if isinstance(outcome, Scored) else None,
         "end": episode.end.value,
-        "tokens": episode.trajectory.sampled_tokens,
+        "tokens": episode.sampled_tokens,
     }
     if not isinstance(outcome, Scored):
         row["fault"] = f"{outcome.kind.value}: {outcome.where}: {outcome.detail}"
@@ -82,6 +83,9 @@ def play_metrics(
         "return_hinted": _mean(hinted),
         "informative_groups": _mean([float(len(set(r)) > 1) for r in plain if r]),
         "turns": _mean([float(len(e.turns)) for e in plays]),
+        **group_metrics(groups),
+        **skill_metrics(groups),
+        **length_metrics(groups),
         **source,
         **{f"faults/{kind}": n for kind, n in sorted(kinds.items())},
         **{f"ends/{end}": n for end, n in sorted(ends.items())},
@@ -135,7 +139,11 @@ def design_metrics(designs: Sequence[Design], drafts: Sequence[HintDraft]) -> di
     }
     if turns:
         out["oracle_turns"] = float(np.mean(turns))
+    sizes = [d.trajectory.sampled_tokens for d in designs]
+    if sizes:
+        out |= {"design_tokens/mean": float(np.mean(sizes)), "design_tokens/max": float(max(sizes))}
     if drafts:
+        out["hint_words"] = float(np.mean([len((d.text or "").split()) for d in drafts]))
         out["hints_usable"] = sum(d.check.ok for d in drafts) / len(drafts)
         refused = Counter(d.check.code for d in drafts if not d.check.ok)
         out |= {f"hints_refused/{code}": float(n) for code, n in sorted(refused.items())}

@@ -40,7 +40,7 @@ class SelfPlaySource:
     def __init__(self, world: World) -> None:
         self.world = world
         self.cfg = world.cfg
-        self.designer = Designer(world.cfg, world.chat, world.sandbox, heldout_programs())
+        self.designer = Designer(world.cfg, world.design_chat, world.sandbox, heldout_programs())
         data = {**world.folder.record.data, "corpus": self.designer.corpus.digest}
         world.folder.update_record(data=data)
         self.archive = Archive()

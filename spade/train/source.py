@@ -33,6 +33,13 @@ class World:
     sandbox: Sandbox
     folder: RunFolder
     ledger: Ledger
+    designer: ChatPolicy | None = None
+    """The Designer's policy where it is not the Agent's."""
+
+    @property
+    def design_chat(self) -> ChatPolicy:
+        """The policy that designs."""
+        return self.designer or self.chat
 
 
 class EnvSource(Protocol):

@@ -36,7 +36,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def fake(monkeypatch: pytest.MonkeyPatch, **things: Any) -> list[str]:
     """Stand-ins for what other parts provide, by attribute name; returns the names asked for."""
     asked: list[str] = []
-    things = {"resolve_ref": lambda ref: ref} | things
+    things = {"resolve_ref": lambda ref: ref, "check_roles": lambda cfg: None} | things
 
     def lazy(where: str) -> Any:
         asked.append(where)
@@ -294,7 +294,8 @@ def test_eval_prints_scores_and_passes_options(monkeypatch: pytest.MonkeyPatch, 
 
 def test_run_show_and_publish(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     def run_training(cfg: Config, folder: RunFolder, stop: StopFlag) -> dict[str, Any]:
-        folder.append("metrics.jsonl", {"step": 1, "agent.return": 0.25})
+        row = {"step": 1, "return_plain": 0.25, "distinct_designs": 3.0, "rejected/syntax": 1.0}
+        folder.append("metrics.jsonl", {**row, "seconds": 2.0, "seconds/play": 1.5, "tokens_total": 900})
         return {}
 
     fake(monkeypatch, run_training=run_training)
@@ -302,9 +303,10 @@ def test_run_show_and_publish(monkeypatch: pytest.MonkeyPatch, capsys: Capture) 
     capsys.readouterr()
     assert main.main(["run", "show", "r"]) == 0
     text = capsys.readouterr().out
-    assert "finished" in text and "agent.return  0.25" in text and "spade train smoke out=r" in text
+    assert "finished" in text and "step 1 of 2" in text and "spade train smoke out=r" in text
+    assert "accepted 3 (75%), syntax 1 (25%)" in text and "play 75%" in text and "return, plain" in text
     assert main.main(["run", "show", "r", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["last"]["agent.return"] == 0.25
+    assert json.loads(capsys.readouterr().out)["trend"][0]["last"] == 0.25
     assert main.main(["run", "publish", "r", "--results", "results"]) == 0
     assert Path(capsys.readouterr().out.strip()).is_file()
 

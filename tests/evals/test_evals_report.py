@@ -10,7 +10,8 @@ import pytest
 
 from spade.report.curves import RunSeries, draw_curves, smooth
 from spade.report.markdown import escape
-from spade.report.progress import Counter, Pace, Progress, cell, clock
+from spade.report.columns import COLUMNS
+from spade.report.progress import Counter, Pace, Progress, clock
 
 
 class Terminal(io.StringIO):
@@ -30,8 +31,17 @@ ROW = {
 
 def test_clock_and_cells() -> None:
     assert [clock(s) for s in (-1, 41.6, 185, 7620)] == ["0s", "42s", "3m05s", "2h07m"]
-    assert cell(None, ".3f") == cell(float("nan"), ".3f") == "–"
-    assert cell(12345.0, ",d") == "12,345"
+    by_head = {column.head: column for column in COLUMNS}
+    assert by_head["plain"].text({}) == by_head["plain"].text({"return_plain": float("nan")}) == "–"
+    assert by_head["tokens"].text({"tokens_total": 12345.0}) == "12,345"
+    assert by_head["regret"].text({"regret": 0.12, "regret_stderr": 0.031}) == "+0.120 ±0.031"
+    assert by_head["regret"].text({"regret": -0.12}) == "-0.120"
+    row = {"share/frontier": 0.5, "share/mastered": 1 / 3, "share/intractable": 1 / 6}
+    assert by_head["front/mast/intract %"].text(row) == "50/33/17"
+    refused = {"accept_rate": 0.6, "rejected/unsolved": 2, "rejected/duplicate": 5, "rejected/syntax": 1}
+    assert by_head["accepted"].text(refused) == "60% (duplicate 5, unsolved 2)"
+    spent = {"seconds": 2.0, "seconds/play": 0.5, "seconds/learn": 1.2, "seconds/floor": 0.1}
+    assert by_head["time %"].text(spent) == "learn 60 play 25 floor 5"
 
 
 def test_pace_follows_the_recent_speed() -> None:

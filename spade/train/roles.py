@@ -1,0 +1,168 @@
+"""Which policy stands behind which role, and who learns from what.
+
+`design.policy` decides for the Designer (the Agent is always `model`):
+
+    shared      one policy plays both roles and learns from both (the published method)
+    frozen      the start weights of `model` design and never change
+    separate    a second copy of `model` designs and learns from its own designs only
+    REFERENCE   any other model (`openai:MODEL@URL`, a checkpoint folder, ...) designs and never changes
+
+Whether the Designer's samples enter the update of a shared policy is `learner.designer_weight`, a different
+question: with weight 0 the shared policy still designs with whatever it has become as an Agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spade.config import Config
+from spade.errors import ConfigError, InputError
+from spade.types import Sample
+
+if TYPE_CHECKING:
+    from spade.learn.trainer import CompactLearner
+    from spade.serving.chat import ChatPolicy
+
+DESIGNER_FOLDER = "designer"
+"""Folder below the run folder in which a separate Designer keeps its checkpoints."""
+
+
+@dataclass(slots=True)
+class Roles:
+    """The policies of both roles. `designer` is `agent` itself when they share the weights."""
+
+    agent: ChatPolicy
+    learner: CompactLearner
+    designer: ChatPolicy
+    designer_learner: CompactLearner | None = None
+    """Trains a separate Designer; None when the Designer is shared or never changes."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether one policy plays both roles."""
+        return self.designer is self.agent
+
+    def route(self, samples: Sequence[Sample]) -> tuple[list[Sample], list[Sample]]:
+        """Samples for the Agent's learner and for the separate Designer's; those of a Designer that never
+        changes are dropped."""
+        if self.shared:
+            return list(samples), []
+        mine = [s for s in samples if s.role != "designer"]
+        theirs = [s for s in samples if s.role == "designer"] if self.designer_learner is not None else []
+        return mine, theirs
+
+    def step(
+        self, samples: Sequence[Sample], temperature: Mapping[str, float], lr_scale: float
+    ) -> dict[str, float]:
+        """One update of every policy that has samples; metrics of the Designer's own are prefixed."""
+        mine, theirs = self.route(samples)
+        learned = dict(self.learner.step(mine, temperature, lr_scale)) if mine else {}
+        if theirs and self.designer_learner is not None:
+            own = self.designer_learner.step(theirs, temperature, lr_scale)
+            learned |= {f"separate/{key}": value for key, value in own.items()}
+        return learned
+
+    @property
+    def updates(self) -> int:
+        """Optimiser updates of all learners so far."""
+        own = self.designer_learner.version if self.designer_learner is not None else 0
+        return self.learner.version + own
+
+    async def publish(self) -> None:
+        """Give the sampling side the weights of everything that learns."""
+        from spade.learn.weights import publish
+
+        await publish(self.learner, self.agent.policy)
+        if self.designer_learner is not None:
+            await publish(self.designer_learner, self.designer.policy)
+
+    def save(self, run: Path, step: int, state: Mapping[str, Any], keep: int) -> None:
+        """Write the checkpoints of `step`. The Agent's comes last: where it is whole, all are."""
+        from spade.learn.checkpoint import checkpoint_path, prune, save_checkpoint
+
+        if self.designer_learner is not None:
+            own = run / DESIGNER_FOLDER
+            save_checkpoint(checkpoint_path(own, step), self.designer_learner, _files(self.designer), {})
+        save_checkpoint(checkpoint_path(run, step), self.learner, _files(self.agent), state)
+        prune(run, keep)
+        if self.designer_learner is not None:
+            prune(run / DESIGNER_FOLDER, keep)
+
+    def load(self, run: Path) -> dict[str, Any] | None:
+        """Go back to the last whole checkpoint; returns the state saved with it, None if there is none.
+
+        Raises InputError when the separate Designer's checkpoint of the same step is gone.
+        """
+        from spade.learn.checkpoint import checkpoint_path, latest_checkpoint, load_checkpoint
+
+        path = latest_checkpoint(run)
+        if path is None:
+            return None
+        saved = load_checkpoint(path)
+        self.learner.load_state_dict(saved.learner)
+        if self.designer_learner is not None:
+            own = checkpoint_path(run / DESIGNER_FOLDER, int(path.name.removeprefix("step-")))
+            if not own.is_dir():
+                raise InputError(f"{own} is missing, so the Designer cannot go on; start the run anew")
+            self.designer_learner.load_state_dict(load_checkpoint(own).learner)
+        return saved.extra
+
+    async def close(self) -> None:
+        """Close the policies."""
+        await self.agent.close()
+        if not self.shared:
+            await self.designer.close()
+
+
+async def open_roles(
+    cfg: Config, chat: ChatPolicy | None = None, learner: CompactLearner | None = None
+) -> Roles:
+    """Open what `cfg.model` and `cfg.design.policy` name; `chat` and `learner` replace the Agent's (tests).
+
+    Raises InputError or ConfigError for a reference that cannot be used.
+    """
+    from spade.serving.launch import open_chat
+
+    agent = chat or await open_chat(cfg.model, cfg.serving)
+    learner = learner or open_learner(cfg, agent)
+    wanted = cfg.design.policy
+    if wanted == "shared":
+        return Roles(agent, learner, agent)
+    designer = await open_chat(cfg.model if wanted in ("frozen", "separate") else wanted, cfg.serving)
+    if wanted != "separate":
+        return Roles(agent, learner, designer)
+    return Roles(agent, learner, designer, open_learner(cfg, designer))
+
+
+def check_roles(cfg: Config) -> None:
+    """Find contradictions before anything is opened. Raises ConfigError."""
+    policy = cfg.design.policy
+    trained = policy in ("shared", "separate") and cfg.learner.designer_weight > 0
+    if policy == "separate" and not trained:
+        raise ConfigError(
+            "design.policy is separate, but learner.designer_weight is 0, so the separate Designer would "
+            "never learn; use design.policy=frozen"
+        )
+    if policy not in ("shared", "frozen", "separate"):
+        from spade.serving.launch import resolve_ref
+
+        resolve_ref(policy)
+
+
+def open_learner(cfg: Config, chat: ChatPolicy) -> CompactLearner:
+    """The learner behind a policy. Raises InputError for one that has no weights to train."""
+    from spade.learn.trainer import CompactLearner
+
+    if chat.ref is None or chat.ref.path is None or not chat.policy.exact_tokens:
+        raise InputError(f"the model '{cfg.model}' has no weights to train; use a checkpoint or 'embedded'")
+    serving = cfg.serving
+    return CompactLearner(chat.ref.path, cfg.learner, serving.device, serving.dtype, serving.threads)
+
+
+def _files(chat: ChatPolicy) -> Path:
+    """The folder whose tokenizer files a checkpoint takes over."""
+    assert chat.ref is not None and chat.ref.path is not None, "only local checkpoints are trained"
+    return chat.ref.path
