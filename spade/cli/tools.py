@@ -80,7 +80,8 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _diff(args: argparse.Namespace) -> int:
-    rows = diff_configs(_load(args.left, []), _load(args.right, []))
+    found = diff_configs(_load(args.left, []), _load(args.right, []))
+    rows = [row for row in found if row[0] != "name"]  # two files are never called the same
     text = "\n".join(f"{key}: {left!r} -> {right!r}" for key, left, right in rows)
     value = [{"key": key, "left": left, "right": right} for key, left, right in rows]
     emit(args, value, text or "no difference")
