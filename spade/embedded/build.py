@@ -1,6 +1,6 @@
 """The committed recipe of the embedded default model: corpus, tokenizer, pretraining, SFT, all from one seed.
 
-`build(out)` takes about twenty CPU-minutes on one thread. Phase one trains on every token (documents,
+`build(out)` takes about half an hour on one thread. Phase one trains on every token (documents,
 programs, prompts and replies), the others on the assistant's tokens only. Until the last phase most episodes
 are skilled, so that skill is learned early; the last phase shows the mixture that unhinted play is to have.
 """
@@ -31,8 +31,8 @@ class Recipe:
     heads: int = 4
     feed_forward: int = 320
     pretrain_tokens: int = 1_000_000
-    skill_tokens: int = 6_500_000
-    sft_tokens: int = 4_500_000
+    skill_tokens: int = 8_000_000
+    sft_tokens: int = 5_000_000
     skill_expert: float = 0.75
     """Least share of expert episodes until the last phase, which sets how often skill is shown unasked."""
     batch_tokens: int = 1600
@@ -60,7 +60,7 @@ def tokenizer_texts(rng: random.Random, documents: Sequence[str]) -> list[str]:
     """Texts the BPE is trained on: programs weigh most, so that their lines become single tokens."""
     texts = [str(i) for i in range(100) for _ in range(NUMBER_COPIES)] + list(documents) * 2
     for _ in range(6000):
-        tools = rng.random() < 0.1
+        tools = rng.random() < 0.2
         sampled = sample_program(rng, tools=tools)
         texts.append(f"```python\n{sampled.code}```")
         for _ in range(3):

@@ -1,9 +1,9 @@
 """Measure what the embedded model can do and write its model card.
 
-Four figures, at temperature 1.0 and with the validator, sandbox and play loop that training uses: share of
-designs that pass, distinct programs among them, plain return and hinted return on its own designs. Hints are
-the model's own; a hint that fails its checks drops out of both arms. Hint-only play (observations blanked)
-is measured beside them: it must fail.
+Four figures, for games and for tool use, at temperature 1.0 and with the validator, sandbox and play loop
+that training uses: share of designs that pass, distinct programs among them, plain return and hinted return
+on its own designs. Hints are the model's own; a hint that fails its checks drops out of both arms. Hint-only
+play (observations blanked) is measured beside them: it must fail.
 """
 
 from __future__ import annotations
@@ -152,38 +152,71 @@ from scratch by `spade embedded build` on a synthetic corpus (documents, environ
 mechanics, scripted episodes with and without hints, tool-use programs and episodes). It exists so that
 self-play runs on a laptop in minutes; it knows nothing else.
 
-Measured by `spade embedded card` on {samples} designs at temperature 1.0, sandbox level {level}:
+Measured by `spade embedded card` on {samples} designs of each kind at temperature 1.0, sandbox level {level}:
 
-| figure | value | bar |
-|---|---|---|
-| designs that pass the validator | {accept_rate:.3f} | >= 0.60 |
-| distinct programs among them | {distinct} | >= 100 |
-| plain return on its own designs | {plain_return:.3f} | 0.25 to 0.65 |
-| hinted return on the same programs and seeds | {hinted_return:.3f} | plain + 0.15 |
-| hint-only return (observations blanked) | {hint_only_return:.3f} | low |
-| hints that pass their checks | {hint_pass_rate:.3f} | |
+{table}
 
-{programs_played} programs were played {plays} times in each arm. Reject reasons: {rejects}.
-Accepted programs by class: {families}.
+{details}
 """
 
+FIGURES = (
+    ("designs that pass the validator", "accept_rate", ">= 0.60"),
+    ("distinct programs among them", "distinct", ">= 100"),
+    ("plain return on its own designs", "plain_return", "0.25 to 0.65"),
+    ("hinted return on the same programs and seeds", "hinted_return", "plain + 0.15"),
+    ("hint-only return (observations blanked)", "hint_only_return", "low"),
+    ("hints that pass their checks", "hint_pass_rate", ""),
+)
+"""Rows of the card: what, field, bar."""
 
-def write_card(folder: Path, card: Card) -> None:
-    """Write `README.md` and `card.json` into the model folder."""
+KINDS = {"games": "demo", "tool use": "embedded/tools"}
+"""What is measured, and the shipped config that says how."""
+
+
+def write_card(folder: Path, cards: dict[str, Card]) -> None:
+    """Write `README.md` and `card.json` into the model folder; `cards` by kind (`KINDS`)."""
     from spade.embedded.mechanics import registry, tool_registry
 
     config: dict[str, Any] = json.loads((folder / "config.json").read_text())
-    (folder / "card.json").write_text(json.dumps(asdict(card), indent=1) + "\n")
-    rows = asdict(card)
-    for key in ("rejects", "families"):
-        rows[key] = ", ".join(f"{k} {v}" for k, v in rows[key].items()) or "none"
+    rows = {kind: asdict(card) for kind, card in cards.items()}
+    (folder / "card.json").write_text(json.dumps(rows, indent=1) + "\n")
+    first = next(iter(cards.values()))
     text = CARD_TEXT.format(
-        **rows,
+        samples=first.samples,
+        level=first.level,
+        table=_table(cards),
+        details="\n\n".join(_details(kind, card) for kind, card in cards.items()),
         parameters=_parameters(folder),
         vocabulary=config["vocab_size"],
         mechanics=len(registry()) + len(tool_registry()),
     )
     (folder / "README.md").write_text(text)
+
+
+def read_cards(folder: Path) -> dict[str, Card]:
+    """The cards of a model folder by kind."""
+    rows = json.loads((folder / "card.json").read_text())
+    return {kind: Card(**row) for kind, row in rows.items()}
+
+
+def _table(cards: dict[str, Card]) -> str:
+    head = f"| figure | {' | '.join(cards)} | bar |\n|---|{'---|' * len(cards)}---|"
+    lines = [head]
+    for what, name, bar in FIGURES:
+        values = (getattr(card, name) for card in cards.values())
+        cells = " | ".join(f"{v:.3f}" if isinstance(v, float) else str(v) for v in values)
+        lines.append(f"| {what} | {cells} | {bar} |")
+    return "\n".join(lines)
+
+
+def _details(kind: str, card: Card) -> str:
+    rejects, families = (
+        ", ".join(f"{k} {v}" for k, v in rows.items()) or "none" for rows in (card.rejects, card.families)
+    )
+    return (
+        f"{kind.capitalize()}: {card.programs_played} programs were played {card.plays} times in each arm. "
+        f"Reject reasons: {rejects}. Accepted programs by class: {families}."
+    )
 
 
 def _parameters(folder: Path) -> int:

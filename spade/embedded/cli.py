@@ -60,14 +60,19 @@ def cmd_card(args: argparse.Namespace) -> int:
 
 def _measure(ref: str, folder: Path | None, samples: int, as_json: bool) -> int:
     from spade.config_load import load_config
-    from spade.embedded.card import measure, write_card
+    from spade.embedded.card import KINDS, measure, write_card
 
-    card = asyncio.run(measure(ref, load_config("demo", []), samples, log=log))
+    cards = {
+        kind: asyncio.run(measure(ref, load_config(config, []), samples, log=log))
+        for kind, config in KINDS.items()
+    }
     if folder is not None:
-        write_card(folder, card)
+        write_card(folder, cards)
     if as_json:
-        print(json.dumps(asdict(card)))
+        print(json.dumps({kind: asdict(card) for kind, card in cards.items()}))
     else:
-        for key, value in asdict(card).items():
-            print(f"{key:18} {value:.3f}" if isinstance(value, float) else f"{key:18} {value}")
-    return 0 if card.holds() else 1
+        for kind, card in cards.items():
+            print(kind)
+            for key, value in asdict(card).items():
+                print(f"  {key:18} {value:.3f}" if isinstance(value, float) else f"  {key:18} {value}")
+    return 0 if all(card.holds() for card in cards.values()) else 1

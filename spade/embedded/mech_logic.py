@@ -71,7 +71,12 @@ def code_naive(env: Any, history: History, r: random.Random) -> str:
 
 def lamp_draw(r: random.Random, level: int) -> Params:
     n = r.randint(*pick(level, (4, 5), (5, 6), (6, 8)))
-    return {"N": n, "F": r.randint(*pick(level, (1, 2), (2, 3), (3, 4))), "S": r.randint(0, 1), "W": r.randrange(5)}
+    return {
+        "N": n,
+        "F": r.randint(*pick(level, (1, 2), (2, 3), (3, 4))),
+        "S": r.randint(0, 1),
+        "W": r.randrange(5),
+    }
 
 
 def lamp_code(p: Params) -> str:
@@ -86,10 +91,13 @@ def lamp_code(p: Params) -> str:
     def solution(self):
         return [str(i) for i in sorted(self.off)]
 """
-    step = NUMBER + """        self.off ^= {n}
+    step = (
+        NUMBER
+        + """        self.off ^= {n}
         done = not self.off
         say = self.show()
 """
+    )
     return program("Lamp", turns, reset, solution, step)
 
 
@@ -135,17 +143,35 @@ def letter_naive(env: Any, history: History, r: random.Random) -> str:
 CAUSAL = "Causal Inference"
 MECHANICS = (
     Mechanic(
-        "code", "Logical Deduction", code_draw, code_code, code_expert, code_naive,
-        ("keep the letters marked yes and change the others", "hold what is right, try the next letter elsewhere"),
+        "code",
+        "Logical Deduction",
+        code_draw,
+        code_code,
+        code_expert,
+        code_naive,
+        (
+            "keep the letters marked yes and change the others",
+            "hold what is right, try the next letter elsewhere",
+        ),
         ("code", "cipher", "lock", "clue", "secret", "password", "evidence"),
     ),
     Mechanic(
-        "lamp", CAUSAL, lamp_draw, lamp_code, lamp_expert, lamp_naive,
+        "lamp",
+        CAUSAL,
+        lamp_draw,
+        lamp_code,
+        lamp_expert,
+        lamp_naive,
         ("pull only the levers of dark lamps", "name a lamp that is off each turn"),
         ("lamp", "switch", "lever", "circuit", "light", "toggle", "relay"),
     ),
     Mechanic(
-        "chain", CAUSAL, chain_draw, chain_code, letter_expert, letter_naive,
+        "chain",
+        CAUSAL,
+        chain_draw,
+        chain_code,
+        letter_expert,
+        letter_naive,
         ("follow the links one by one", "look up each letter and move along its link"),
         ("cause", "chain", "link", "leads", "effect", "domino", "dependency"),
     ),

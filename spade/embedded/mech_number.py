@@ -28,7 +28,9 @@ GUESS_WORDS = (
 
 def guess_draw(r: random.Random, level: int) -> Params:
     turns = r.randint(*pick(level, (3, 4), (4, 5), (4, 5)))
-    low, high = {3: (11, 13), 4: (14, 17), 5: (18, 26)}[turns] if level < 2 else {4: (18, 24), 5: (27, 36)}[turns]
+    low, high = (
+        {3: (11, 13), 4: (14, 17), 5: (18, 26)}[turns] if level < 2 else {4: (18, 24), 5: (27, 36)}[turns]
+    )
     return {"N": r.randint(low, high), "T": turns, "W": r.randrange(3)}
 
 
@@ -36,9 +38,12 @@ def guess_code(p: Params) -> str:
     reset = f"""        self.x = r.randint(1, {p["N"]})
         return "{GUESS_WORDS[p["W"]].format(**p)}", {{}}
 """
-    step = NUMBER + """        done = n == self.x
+    step = (
+        NUMBER
+        + """        done = n == self.x
         say = "right" if done else "higher" if n < self.x else "lower"
 """
+    )
     return program("Guess", p["T"], reset, SOLVE_NUMBER, step)
 
 
@@ -88,9 +93,12 @@ def find_code(p: Params) -> str:
     reset = f"""        self.x = r.randint(1, {p["N"]})
         return "{FIND_WORDS[p["W"]].format(**p)}", {{}}
 """
-    step = NUMBER + """        done = n == self.x
+    step = (
+        NUMBER
+        + """        done = n == self.x
         say = "right" if done else "off by " + str(abs(n - self.x)) if n else "no number"
 """
+    )
     return program("Measure", p["T"], reset, SOLVE_NUMBER, step)
 
 
@@ -204,10 +212,13 @@ def pump_code(p: Params) -> str:
     def solution(self):
         return str((self.goal - self.v) // self.k)
 """
-    step = NUMBER + """        self.v += n * self.k
+    step = (
+        NUMBER
+        + """        self.v += n * self.k
         done = self.v == self.goal
         say = "level " + str(self.v) + " goal " + str(self.goal)
 """
+    )
     return program("Pump", p["T"], reset, solution, step)
 
 
@@ -225,32 +236,66 @@ MATH = "Mathematical Reasoning"
 LOGIC = "Logical Deduction"
 MECHANICS = (
     Mechanic(
-        "guess", LOGIC, guess_draw, guess_code, guess_expert, guess_naive,
-        ("halve the range after each reply", "ask the middle of what is left", "cut the range in two each time"),
+        "guess",
+        LOGIC,
+        guess_draw,
+        guess_code,
+        guess_expert,
+        guess_naive,
+        (
+            "halve the range after each reply",
+            "ask the middle of what is left",
+            "cut the range in two each time",
+        ),
         ("search", "halve", "range", "bisect", "middle", "dictionary", "interval"),
     ),
     Mechanic(
-        "find", MATH, find_draw, find_code, find_expert, find_naive,
+        "find",
+        MATH,
+        find_draw,
+        find_code,
+        find_expert,
+        find_naive,
         ("ask the low end first, then add the gap", "start at the low end and add what it is off by"),
         ("distance", "measure", "gap", "error", "far", "ruler", "position"),
     ),
     Mechanic(
-        "sum", MATH, sum_draw, sum_code, number_expert, number_naive,
+        "sum",
+        MATH,
+        sum_draw,
+        sum_code,
+        number_expert,
+        number_naive,
         ("work on the ones first, then the tens", "do the ones, carry, then do the tens"),
         ("add", "sum", "carry", "subtract", "total", "digits", "column"),
     ),
     Mechanic(
-        "seq", "Pattern Recognition", seq_draw, seq_code, number_expert, number_naive,
+        "seq",
+        "Pattern Recognition",
+        seq_draw,
+        seq_code,
+        number_expert,
+        number_naive,
         ("take the gap and add it to the last number", "add the step between neighbours once more"),
         ("sequence", "series", "progression", "step", "term", "growth", "difference"),
     ),
     Mechanic(
-        "ring", "Spatial Reasoning", ring_draw, ring_code, number_expert, number_naive,
+        "ring",
+        "Spatial Reasoning",
+        ring_draw,
+        ring_code,
+        number_expert,
+        number_naive,
         ("add, and past the end start again", "count on and wrap around at the end"),
         ("clock", "circle", "ring", "cycle", "wheel", "wrap", "orbit"),
     ),
     Mechanic(
-        "pump", "Causal Inference", pump_draw, pump_code, pump_expert, pump_naive,
+        "pump",
+        "Causal Inference",
+        pump_draw,
+        pump_code,
+        pump_expert,
+        pump_naive,
         ("try one stroke to see its effect, then divide the rest", "test once, then divide what is missing"),
         ("pump", "rate", "effect", "experiment", "flow", "unknown", "pressure"),
     ),

@@ -34,7 +34,12 @@ def cycle_code(p: Params) -> str:
 
 def order_draw(r: random.Random, level: int) -> Params:
     length = r.randint(*pick(level, (3, 3), (3, 4), (4, 6)))
-    return {"L": length, "kind": r.choice(("reverse", "sort", "rotate")), "K": r.randint(6, 12), "T": r.randint(1, 2)}
+    return {
+        "L": length,
+        "kind": r.choice(("reverse", "sort", "rotate")),
+        "K": r.randint(6, 12),
+        "T": r.randint(1, 2),
+    }
 
 
 ORDER = {"reverse": "row[::-1]", "sort": "sorted(row)", "rotate": "row[1:] + row[:1]"}
@@ -60,7 +65,12 @@ def order_naive(env: Any, history: History, r: random.Random) -> str:
 
 def shift_draw(r: random.Random, level: int) -> Params:
     top, k = pick(level, (6, 2), (8, 3), (12, 5))
-    return {"K": r.randint(top - 1, top), "S": r.randint(max(1, k - 1), k), "L": r.randint(*pick(level, (1, 2), (1, 2), (2, 3))), "W": r.randrange(5)}
+    return {
+        "K": r.randint(top - 1, top),
+        "S": r.randint(max(1, k - 1), k),
+        "L": r.randint(*pick(level, (1, 2), (1, 2), (2, 3))),
+        "W": r.randrange(5),
+    }
 
 
 def shift_code(p: Params) -> str:
@@ -85,7 +95,12 @@ def shift_naive(env: Any, history: History, r: random.Random) -> str:
 
 def best_draw(r: random.Random, level: int) -> Params:
     k = r.randint(*pick(level, (4, 4), (4, 5), (5, 7)))
-    return {"K": k, "M": r.randint(*pick(level, (6, 9), (9, 15), (15, 30))), "kind": r.choice(("most", "least")), "W": r.randrange(3)}
+    return {
+        "K": k,
+        "M": r.randint(*pick(level, (6, 9), (9, 15), (15, 30))),
+        "kind": r.choice(("most", "least")),
+        "W": r.randrange(3),
+    }
 
 
 def best_code(p: Params) -> str:
@@ -100,22 +115,45 @@ def best_code(p: Params) -> str:
 PATTERN = "Pattern Recognition"
 MECHANICS = (
     Mechanic(
-        "cycle", PATTERN, cycle_draw, cycle_code, letter_expert, letter_naive,
-        ("see where the pattern starts again and go on from there", "find the repeat and read the next letter in it"),
+        "cycle",
+        PATTERN,
+        cycle_draw,
+        cycle_code,
+        letter_expert,
+        letter_naive,
+        (
+            "see where the pattern starts again and go on from there",
+            "find the repeat and read the next letter in it",
+        ),
         ("pattern", "repeat", "rhythm", "period", "weave", "tile", "beat"),
     ),
     Mechanic(
-        "order", "Spatial Reasoning", order_draw, order_code, letter_expert, order_naive,
+        "order",
+        "Spatial Reasoning",
+        order_draw,
+        order_code,
+        letter_expert,
+        order_naive,
         ("place one letter at a time and check each", "write the row again letter by letter"),
         ("order", "sort", "reverse", "arrange", "rotate", "row", "stack"),
     ),
     Mechanic(
-        "shift", PATTERN, shift_draw, shift_code, letter_expert, shift_naive,
+        "shift",
+        PATTERN,
+        shift_draw,
+        shift_code,
+        letter_expert,
+        shift_naive,
         ("count on along the letters, past the end start again", "move each letter on by the same count"),
         ("shift", "letter", "alphabet", "encrypt", "message", "key", "substitute"),
     ),
     Mechanic(
-        "best", "Optimization", best_draw, best_code, letter_expert, letter_naive,
+        "best",
+        "Optimization",
+        best_draw,
+        best_code,
+        letter_expert,
+        letter_naive,
         ("compare the prices in turn and keep the winner", "go through the prices and hold the best so far"),
         ("best", "largest", "price", "compare", "choose", "cheap", "maximum"),
     ),

@@ -84,10 +84,13 @@ def coin_code(p: Params) -> str:
     def solution(self):
         return [str(c) for c in self.plan]
 """
-    step = NUMBER + f"""        self.v += n if n in {list(coins)} else 0
+    step = (
+        NUMBER
+        + f"""        self.v += n if n in {list(coins)} else 0
         done = self.v == self.goal
         say = "pay " + str(self.goal - self.v)
 """
+    )
     return program("Coin", p["M"], reset, solution, step)
 
 
@@ -115,7 +118,13 @@ def coin_naive(env: Any, history: History, r: random.Random) -> str:
 def pack_draw(r: random.Random, level: int) -> Params:
     k = r.randint(*pick(level, (3, 4), (3, 4), (4, 4)))
     m = r.randint(*pick(level, (2, 3), (3, 4), (4, 6)))
-    return {"K": k, "M": m, "S": r.randint(0, 1) if m > 3 and k > 3 else 0, "W": r.randrange(3), "V": r.randrange(2)}
+    return {
+        "K": k,
+        "M": m,
+        "S": r.randint(0, 1) if m > 3 and k > 3 else 0,
+        "W": r.randrange(3),
+        "V": r.randrange(2),
+    }
 
 
 def pack_code(p: Params) -> str:
@@ -148,17 +157,35 @@ def pack_naive(env: Any, history: History, r: random.Random) -> str:
 
 MECHANICS = (
     Mechanic(
-        "walk", "Spatial Reasoning", walk_draw, walk_code, walk_expert, walk_naive,
-        ("first go level with the goal sideways, then close the rest", "close one side first, then the other"),
+        "walk",
+        "Spatial Reasoning",
+        walk_draw,
+        walk_code,
+        walk_expert,
+        walk_naive,
+        (
+            "first go level with the goal sideways, then close the rest",
+            "close one side first, then the other",
+        ),
         ("map", "walk", "grid", "north", "direction", "path", "street"),
     ),
     Mechanic(
-        "coin", "Optimization", coin_draw, coin_code, coin_expert, coin_naive,
+        "coin",
+        "Optimization",
+        coin_draw,
+        coin_code,
+        coin_expert,
+        coin_naive,
         ("pay the largest coin that fits each turn", "use big coins first and fill up with small ones"),
         ("coin", "money", "change", "budget", "pay", "cash", "cost"),
     ),
     Mechanic(
-        "pack", "Optimization", pack_draw, pack_code, pack_expert, pack_naive,
+        "pack",
+        "Optimization",
+        pack_draw,
+        pack_code,
+        pack_expert,
+        pack_naive,
         ("take only what is still needed", "name an item of the list each turn"),
         ("pack", "inventory", "list", "stock", "shopping", "bag", "recipe"),
     ),

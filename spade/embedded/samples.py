@@ -11,21 +11,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from spade.config import TOOL_DOMAINS, VariantsConfig
 from spade.design.prompts import agent_message, designer_messages, hint_messages
-from spade.embedded.mech_tools import TOOL_SKILLS
+from spade.embedded.mech_tools import DOMAINS, TOOL_SKILLS
 from spade.embedded.mechanics import Mechanic, SampledProgram, registry, sample_program, tool_registry
 from spade.embedded.players import HINTED_EXPERT, PLAIN_EXPERT, play
 from spade.envs.memory import Exemplar, Record, show_exemplar
-from spade.play.actions import BoxedCodec, codec_for
+from spade.play.actions import BoxedCodec
+from spade.play.toolcalls import opening
 from spade.types import Message
 
 DOCUMENT_TOKENS = 64
 EXEMPLAR_TOKENS = 170
 TEMPLATE = "short"
 HINTED_SHARE = 0.4
-MIX = {"design": 0.08, "tool_design": 0.012, "hint": 0.03, "episode": 0.84, "tool_episode": 0.038}
+MIX = {"design": 0.08, "tool_design": 0.03, "hint": 0.03, "episode": 0.76, "tool_episode": 0.10}
 """Share of samples by kind. Designs are long (document and memory first): their token share is larger."""
 
+VARIANTS: dict[str, float] = VariantsConfig().model_dump()
 DIFFICULTIES = ("easy", "medium", "hard")
 
 
@@ -84,7 +87,9 @@ class SampleMaker:
     def design(self, tools: bool) -> list[Message]:
         """Brief with zero to three memory exemplars, answered by a program in a fenced block."""
         sampled = sample_program(self.rng, tools=tools)
-        skill = self.rng.choice(TOOL_SKILLS) if tools else sampled.mechanic.skill
+        skill = sampled.mechanic.skill
+        if tools and self.rng.random() < 0.2:
+            skill = self.rng.choice(TOOL_SKILLS)
         count = self.rng.choice((0, 0, 0, 0, 1, 1, 2, 3))
         exemplars = [self.exemplar(sampled, tools) for _ in range(count)]
         messages = designer_messages(
@@ -94,8 +99,14 @@ class SampleMaker:
             self.rng.choices(DIFFICULTIES, (0.2, 0.6, 0.2))[0],
             exemplars,
             TEMPLATE,
+            domain=self.domain(sampled.mechanic) if tools else "",
+            variant=self.rng.choices(list(VARIANTS), list(VARIANTS.values()))[0] if tools else "",
         )
         return [*messages, Message("assistant", f"```python\n{sampled.code}```")]
+
+    def domain(self, mechanic: Mechanic) -> str:
+        """The tool-use domain of a brief, most often the mechanic's own."""
+        return DOMAINS[mechanic.name] if self.rng.random() < 0.7 else self.rng.choice(TOOL_DOMAINS)
 
     def exemplar(self, sampled: SampledProgram, tools: bool) -> Exemplar:
         """A remembered program of the same skill with made-up statistics."""
@@ -121,13 +132,13 @@ class SampleMaker:
         share = HINTED_EXPERT if hinted else PLAIN_EXPERT
         game = play(sampled, self.rng, max(share, self.least_expert))
         hint = self.rng.choice(sampled.mechanic.hints) if hinted else None
-        instruction = codec_for("tool_use" if tools else "multi_turn").instruction
-        messages = [agent_message(game.first, hint, TEMPLATE, instruction)]
         if tools:
-            messages.insert(0, Message("system", tool_listing(sampled.code)))
+            messages = [Message("system", tool_listing(sampled.code)), opening(game.first, hint)]
+        else:
+            messages = [agent_message(game.first, hint, TEMPLATE)]
         for action, reply in game.moves:
             messages.append(Message("assistant", action if tools else self.codec.wrap(action)))
-            messages.append(Message("tool" if tools else "user", reply))
+            messages.append(Message("tool" if tools and "<tool_call>" in action else "user", reply))
         return messages[:-1]
 
 

@@ -1,30 +1,45 @@
 r"""Action codecs: from a model's reply to the text that an environment program's `step` receives.
 
-The boxed codec takes the LAST complete `\boxed{...}` outside `<think>` blocks, brace-matched, and hands on
-exactly `\boxed{content}`. A reply without a box is passed on as stripped text: the program answers that its
-format is wrong, which is the Agent's own mistake and not a fault.
+The boxed codec takes the LAST complete `\boxed{...}` outside thoughts, brace-matched, and hands on exactly
+`\boxed{content}`. A reply without a box is passed on as stripped text: the program answers that its format is
+wrong, which is the Agent's own mistake and not a fault. The codec for tool calls is `spade.play.toolcalls`.
+
+Codecs are named by `play.codec`: `auto` (by the program's kind), a name of `spade list codecs`, or
+`file.py:Thing`.
 """
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import lru_cache
+from typing import Any, Protocol
 
-from spade.types import GameType
+from spade import registry
+from spade.envs.contract import MAX_ACTION_CHARS as MAX_ACTION_CHARS
+from spade.envs.contract import boxed_content
+from spade.types import GameType, ToolCall
 
-MAX_ACTION_CHARS = 100_000
-"""Longer actions are cut: nothing sensible is longer, and a program may scan the text quadratically."""
-
-_BRACES = re.compile(r"\\boxed\s*\{|[{}]")
+OPEN_THOUGHT, CLOSE_THOUGHT = "<think>", "</think>"
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One parsed reply: `content` of the box (None without a box) and the text for `step`."""
+    """One parsed reply: `content` of the box (None without one) and the text for `step`.
+
+    For tool use `calls` are the calls that could be read, in order, and `problem` says why nothing could be
+    read from the reply ("" when something was).
+    """
 
     content: str | None
     wrapped: str
+    calls: tuple[ToolCall, ...] = ()
+    problem: str = ""
+
+    @property
+    def malformed(self) -> bool:
+        """Whether nothing could be read from the reply."""
+        return bool(self.problem)
 
 
 class Codec(Protocol):
@@ -32,8 +47,8 @@ class Codec(Protocol):
 
     instruction: str
 
-    def parse(self, text: str) -> Action:
-        """Read one reply."""
+    def parse(self, text: str, tools: Sequence[dict[str, Any]] = ()) -> Action:
+        """Read one reply. `tools` are the schemas that were shown to the player."""
         ...
 
     def wrap(self, text: str) -> str:
@@ -45,48 +60,25 @@ def strip_thoughts(text: str) -> str:
     """Drop `<think>...</think>` blocks, an unopened thought before `</think>` and an unclosed one after."""
     kept: list[str] = []
     position = 0
-    while (start := text.find("<think>", position)) >= 0:
-        stop = text.find("</think>", start)
+    while (start := text.find(OPEN_THOUGHT, position)) >= 0:
+        stop = text.find(CLOSE_THOUGHT, start)
         if stop < 0:
             text = text[:start]
             break
         kept.append(text[position:start])
-        position = stop + len("</think>")
+        position = stop + len(CLOSE_THOUGHT)
     kept.append(text[position:])
     visible = "".join(kept)
-    return visible.rsplit("</think>", 1)[-1]
+    return visible.rsplit(CLOSE_THOUGHT, 1)[-1]
 
 
 def last_box(text: str) -> str | None:
-    r"""Content of the last complete outermost `\boxed{...}`; None when there is none. Linear in the text.
+    r"""Content of the last complete outermost `\boxed{...}`, stripped; None when there is none.
 
-    A box that holds nothing but a box is unwrapped, a few levels deep.
+    The rule is the contract's own (`spade.envs.contract.boxed_content`), so both sides read the same action.
     """
-    content = _outer_box(text)
-    for _ in range(3):
-        if content is None or not content.startswith("\\boxed") or not content.endswith("}"):
-            break
-        content = _outer_box(content)
-    return content
-
-
-def _outer_box(text: str) -> str | None:
-    stack: list[tuple[int, int] | None] = []
-    found: list[tuple[int, str]] = []
-    for match in _BRACES.finditer(text):
-        token = match.group()
-        if token == "{":
-            stack.append(None)
-        elif token != "}":
-            stack.append((match.start(), match.end()))
-        elif stack and (opened := stack.pop()) is not None:
-            start, inside = opened
-            while found and found[-1][0] > start:
-                found.pop()  # boxes inside this one are part of its content
-            found.append((start, text[inside : match.start()]))
-    if not found:
-        return None
-    return found[-1][1].strip()
+    content = boxed_content(text)
+    return None if content is None else content.strip()
 
 
 class BoxedCodec:
@@ -94,7 +86,7 @@ class BoxedCodec:
 
     instruction = "Put your action in \\boxed{}."
 
-    def parse(self, text: str) -> Action:
+    def parse(self, text: str, tools: Sequence[dict[str, Any]] = ()) -> Action:
         """Last complete box outside thoughts, or the stripped text when there is none."""
         visible = strip_thoughts(text)
         content = last_box(visible)
@@ -109,21 +101,14 @@ class BoxedCodec:
         return f"\\boxed{{{(text.strip() if content is None else content)[:MAX_ACTION_CHARS]}}}"
 
 
-class RawCodec:
-    """Actions as free text without thoughts: tool-use programs read calls and answers themselves."""
-
-    instruction = "Do what the user asks with tool calls, then answer done."
-
-    def parse(self, text: str) -> Action:
-        """The visible reply, stripped."""
-        visible = strip_thoughts(text).strip()[:MAX_ACTION_CHARS]
-        return Action(visible, visible)
-
-    def wrap(self, text: str) -> str:
-        """The text itself."""
-        return text.strip()[:MAX_ACTION_CHARS]
+def codec_for(game_type: GameType | str, name: str = "auto") -> Codec:
+    """The codec `name`, or with `auto` the one of a game type. Raises ConfigError for an unknown name."""
+    if name == "auto":
+        name = "tool_calls" if game_type == "tool_use" else "boxed"
+    return _codec(name)
 
 
-def codec_for(game_type: GameType | str) -> Codec:
-    """The codec of a game type."""
-    return RawCodec() if game_type == "tool_use" else BoxedCodec()
+@lru_cache(maxsize=16)
+def _codec(name: str) -> Codec:
+    made: Codec = registry.resolve("codec", name)()
+    return made

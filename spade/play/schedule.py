@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from spade.config import PlayConfig
 from spade.design.prompts import choose_template
+from spade.envs.contract import solution_actions
 from spade.envs.wire import Op, Request
 from spade.errors import FaultCode, FaultKind, ProgramFault
 from spade.play.episode import EpisodeState, Rules
@@ -99,6 +100,7 @@ class _Seat:
 
     def __init__(self, program: EnvProgram) -> None:
         self.program = program
+        self.uses_tools = program.game_type == "tool_use"
         self.worker: Worker | None = None
         self.states: list[EpisodeState] = []
         self.broken: ProgramFault | None = None
@@ -123,11 +125,17 @@ class _Seat:
         if self.worker is None:
             return
         calls = [Op.reset(i, state.instance.seed) for i, state in enumerate(self.states)]
-        for state, value in zip(self.states, await self._run(calls), strict=True):
+        if self.uses_tools:
+            calls += [Op.tools(i) for i in range(len(self.states))]
+        answers = await self._run(calls)
+        tools = answers[len(self.states) :] or [[]] * len(self.states)
+        for state, value, schemas in zip(self.states, answers[: len(self.states)], tools, strict=True):
             if isinstance(value, ProgramFault):
                 state.fail_program("reset", self.fault(value))
+            elif isinstance(schemas, ProgramFault):
+                state.fail_program("tools", self.fault(schemas))
             else:
-                state.begin(value, self.worker.info.tools)
+                state.begin(value, schemas)
 
     async def ask_solutions(self) -> None:
         """Note the reference solution of each fresh episode, for a privileged scripted policy."""
@@ -139,17 +147,21 @@ class _Seat:
             except ProgramFault as error:
                 state.fail_program("solution", self.fault(error))
                 continue
-            actions = [solution] if isinstance(solution, str) else list(solution)
-            state.solution = [state.codec.wrap(a) for a in actions]
+            state.solution = solution_actions(solution, state.program.game_type)
 
     async def step(self, actions: Mapping[int, str]) -> None:
-        """Hand actions (by episode number) to the program."""
+        """Hand actions (by episode number) to the program; for tool use the results of calls come along."""
         calls = [Op.step(i, action) for i, action in actions.items()]
-        for i, value in zip(actions, await self._run(calls), strict=True):
-            if isinstance(value, ProgramFault):
-                self.states[i].fail_program("step", self.fault(value))
+        if self.uses_tools:
+            calls += [Op.results(i) for i in actions]
+        answers = await self._run(calls)
+        results = answers[len(actions) :] or [[]] * len(actions)
+        for i, value, texts in zip(actions, answers[: len(actions)], results, strict=True):
+            broken = next((v for v in (value, texts) if isinstance(v, ProgramFault)), None)
+            if broken is not None:
+                self.states[i].fail_program("step", self.fault(broken))
             else:
-                self.states[i].observe(value)
+                self.states[i].observe(value, texts)
 
     async def close(self) -> None:
         """Stop the worker."""
@@ -185,9 +197,7 @@ async def _lockstep(
         await asyncio.gather(*(seat.close() for seat in seats))
 
 
-def _seat(
-    states: Sequence[EpisodeState], shared: bool
-) -> tuple[list[_Seat], dict[int, tuple[_Seat, int]]]:
+def _seat(states: Sequence[EpisodeState], shared: bool) -> tuple[list[_Seat], dict[int, tuple[_Seat, int]]]:
     """Workers for a chunk, and for each state (by `id`) its worker and number there."""
     seats: list[_Seat] = []
     by_program: dict[str, _Seat] = {}
@@ -227,7 +237,7 @@ async def _ask_oracle(
     policy: Policy, state: EpisodeState, prompt: list[int], params: SamplingParams
 ) -> list[Completion]:
     """Told just before it is asked, since episodes of different seeds may open with the same words."""
-    policy.tell(state.prompt_ids, state.solution)  # type: ignore[attr-defined]
+    policy.tell(state.prompt_ids, state.solution, state.instance)  # type: ignore[attr-defined]
     return (await policy.generate([prompt], params))[0]
 
 

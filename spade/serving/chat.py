@@ -27,8 +27,14 @@ class ChatRenderer(Protocol):
 
     stop_token_ids: tuple[int, ...]
 
-    def start(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> list[int]:
-        """Ids of a conversation, ready for the assistant to speak."""
+    def start(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[dict[str, Any]] = (),
+        thinking: bool | None = None,
+        replies: Sequence[Sequence[int] | None] = (),
+    ) -> list[int]:
+        """Ids of a conversation, ready for the assistant to speak; `replies` are its sampled ids so far."""
         ...
 
     def extend(
@@ -37,8 +43,17 @@ class ChatRenderer(Protocol):
         new_messages: Sequence[Message],
         completion_ids: Sequence[int] | None = None,
         tools: Sequence[dict[str, Any]] = (),
+        thinking: bool | None = None,
     ) -> list[int]:
         """Ids to append after the assistant's completion so that it can speak again."""
+        ...
+
+    def appends(self, tools: bool = False, thinking: bool | None = None) -> bool:
+        """Whether `extend` gives what `start` gives for the whole, in conversations of this kind."""
+        ...
+
+    def opens_thought(self, thinking: bool | None = None) -> bool:
+        """Whether a reply begins inside a thought that the prompt has opened."""
         ...
 
     def text(self, completion_ids: Sequence[int]) -> str:
@@ -72,12 +87,16 @@ class ChatPolicy:
     ref: ModelRef | None = None
 
     async def chat(
-        self, messages: Sequence[Message], params: SamplingParams, tools: Sequence[dict[str, Any]] = ()
+        self,
+        messages: Sequence[Message],
+        params: SamplingParams,
+        tools: Sequence[dict[str, Any]] = (),
+        thinking: bool | None = None,
     ) -> ChatReply:
         """Answer a conversation. Without stop tokens in `params`, the renderer's are used."""
         if not params.stop_token_ids:
             params = replace(params, stop_token_ids=self.renderer.stop_token_ids)
-        prompt = self.renderer.start(messages, tools)
+        prompt = self.renderer.start(messages, tools, thinking)
         completion = (await self.policy.generate([prompt], params))[0][0]
         return ChatReply(self.renderer.text(completion.token_ids), completion, tuple(prompt))
 

@@ -125,7 +125,7 @@ def _convert(gguf: Path, folder: Path) -> None:
     try:
         import gguf as _  # noqa: F401
     except ImportError:
-        raise InputError('Converting needs the gguf package; run pip install gguf.') from None
+        raise InputError("Converting needs the gguf package; run pip install gguf.") from None
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -15,6 +15,7 @@ import httpx
 from spade.errors import BackendError, InputError
 from spade.serving.policy import Completion, PolicyStats, SamplingParams
 from spade.serving.scripted import END, ByteRenderer
+from spade.serving.toolblock import without_tool_role
 from spade.types import StopReason
 
 if TYPE_CHECKING:
@@ -84,7 +85,8 @@ class RemotePolicy:
         await self._client.aclose()
 
     async def _one(self, prompt: Sequence[int], params: SamplingParams, sample: int) -> Completion:
-        messages = [{"role": m.role, "content": m.content} for m in self.renderer.messages(prompt)]
+        said = without_tool_role(self.renderer.messages(prompt))  # "tool" wants call ids, which text has not
+        messages = [{"role": m.role, "content": m.content} for m in said]
         body: dict[str, Any] = {
             "model": self.model, "messages": messages, "max_tokens": params.max_tokens,
             "temperature": params.temperature, "top_p": params.top_p,

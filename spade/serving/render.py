@@ -1,71 +1,58 @@
 """From messages to token ids, one way only: ids are appended, never re-made from text.
 
-A chat template is run once per *shape* of conversation with placeholders instead of contents. What the
-template itself writes may contain special tokens; contents never do, whatever text they hold. The pieces
-between special tokens (template text and contents together) are encoded in one go, which is what
-`apply_chat_template` does for harmless contents, so both agree token for token.
+`spade.serving.template` runs a chat template once per *shape* of conversation with placeholders instead of
+contents. What the template itself writes may contain special tokens; contents never do, whatever text they
+hold: they are encoded by a tokenizer that has no such tokens. The pieces between special tokens (template
+text and contents together) are encoded in one go, which is what `apply_chat_template` does for harmless
+contents, so both agree token for token.
+
+A stream that is only appended to is right for templates that render earlier turns the same way later on.
+Thinking templates do not: they drop earlier thoughts. `appends` says which, and `start` with `replies`
+renders the canonical history out of the very ids that were sampled.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from spade.errors import InputError
+from spade.serving.encode import SAID, Encoder, Stream
+from spade.serving.template import PROBE_TOOL, ChatTemplate, Hole, Part, Piece, variables
 from spade.types import Message
 
-OPEN, CLOSE = "\ue0f1", "\ue0f2"
-"""Private-use characters around a placeholder's number."""
-HOLE = re.compile(f"{OPEN}(\\d+){CLOSE}")
-
-Part = str | int
-"""A piece of rendered text, or the id of a special token, or (negative, minus one) a placeholder number."""
 PROBE = (
     Message("user", "One."), Message("assistant", "Two."), Message("user", "Three."),
     Message("assistant", "Four."), Message("user", "Five."),
 )  # fmt: skip
+THOUGHT = "<think>\nHm.\n</think>\n\n"
 
 
 class Renderer:
     """Renders for one tokenizer with a chat template.
 
     Attributes: `stop_token_ids` end a turn (the template's closing token and the declared ends of text);
-    `append_only` says whether the template renders earlier turns the same way later on. Where it does not
-    (some thinking templates drop earlier thoughts), ids are appended all the same.
+    `append_only` says whether plain conversations, thoughts included, may be rendered by appending.
     """
 
     def __init__(self, tokenizer: Any, stop_token_ids: Sequence[int] = ()) -> None:
-        from tokenizers import Tokenizer
-
-        if not tokenizer.chat_template:
-            raise InputError(
-                f"The tokenizer in {tokenizer.name_or_path} has no chat template; use an instruct checkpoint "
-                "or add chat_template.jinja to the folder."
-            )
+        self.template = ChatTemplate(tokenizer)
         self._tokenizer = tokenizer
-        self._plain = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-        self._plain.encode_special_tokens = True
-        self._plain.no_padding()
-        self._plain.no_truncation()
-        self._special = {
-            token.content: (index, token.lstrip, token.rstrip)
-            for index, token in tokenizer.added_tokens_decoder.items()
-            if token.special
-        }
-        names = sorted(self._special, key=len, reverse=True)
-        self._split = re.compile("(" + "|".join(map(re.escape, names)) + ")" if names else "(?!)")
-        self._special_ids = {index for index, _, _ in self._special.values()}
-        self._shapes: dict[Any, list[Part]] = {}
+        self._tokens = self.template.tokens
+        self._encoder = Encoder(tokenizer, self._tokens, self.template.split)
+        self._special_ids = {t.id for t in self._tokens.values() if t.special}
+        self._said_ids = {self._tokens[k].id for k in SAID if k in self._tokens}
         self._closing = self._find_closing()
         first = self._closing[:1]
         ends = [first[0]] if first and isinstance(first[0], int) else []
         declared = [t for t in (*stop_token_ids, tokenizer.eos_token_id) if t is not None]
         self.stop_token_ids: tuple[int, ...] = tuple(dict.fromkeys([*ends, *declared]))
         self._short = self._is_local()
-        self.append_only = self._is_append_only()
+        self._appends: dict[tuple[bool, bool | None], bool] = {}
+        self._opens: dict[bool | None, bool] = {}
+        self.append_only = self.is_canonical() and self.appends()
 
     @classmethod
     def from_folder(cls, path: Path | str) -> Renderer:
@@ -82,11 +69,23 @@ class Renderer:
             raise InputError(f"The tokenizer in {folder} has no tokenizer.json; convert it to a fast one.")
         return cls(tokenizer, _declared_stops(folder))
 
-    # --- the public four -------------------------------------------------------------------------------
+    # --- conversations ---------------------------------------------------------------------------------
 
-    def start(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> list[int]:
-        """Ids of a whole conversation that ends with the generation prompt."""
-        return self._ids(self._parts(messages, tools), messages)
+    def start(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[dict[str, Any]] = (),
+        thinking: bool | None = None,
+        replies: Sequence[Sequence[int] | None] = (),
+    ) -> list[int]:
+        """Ids of a whole conversation that ends with the generation prompt.
+
+        `thinking` goes to the template as `enable_thinking`; None leaves the model's default. `replies[k]`
+        are the sampled ids of the k-th assistant message: they are used as they are wherever the template
+        keeps what was said, so that re-rendering does not re-tokenise.
+        """
+        adapted, tools = self.template.adapt(messages, tools)
+        return self._ids(self.template.parts(adapted, tools, thinking), adapted, replies)
 
     def extend(
         self,
@@ -94,6 +93,7 @@ class Renderer:
         new_messages: Sequence[Message],
         completion_ids: Sequence[int] | None = None,
         tools: Sequence[dict[str, Any]] = (),
+        thinking: bool | None = None,
     ) -> list[int]:
         """Ids to append after a completion: what closes it, the new messages, the generation prompt.
 
@@ -108,29 +108,52 @@ class Renderer:
             history = [Message("user", "x"), Message("assistant", "x")]
         else:
             history[-1] = Message("assistant", "x")
-        messages = [*history, *new_messages]
-        parts = self._parts(messages, tools)
-        after = parts.index(-len(history)) + 1  # placeholder i is stored as -(i + 1)
-        parts = parts[after:]
+        messages, tools = self.template.adapt([*history, *new_messages], tools)
+        parts = self.template.parts(messages, tools, thinking)
+        spoken = sum(m.role == "assistant" for m in history)
+        at = [i for i, m in enumerate(messages) if m.role == "assistant"][spoken - 1]
+        parts = parts[parts.index(Hole(at, 0)) + 1 :]
         if self._is_closed(completion_ids) and parts[:1] == self._closing[:1]:
             parts = parts[1:]
         return self._ids(parts, messages)
 
+    def appends(self, tools: bool = False, thinking: bool | None = None) -> bool:
+        """Whether a conversation of this kind may be rendered by appending, thoughts in its replies included.
+
+        Found out by trying: a stream that is appended to must equal the whole rendering after every turn.
+        """
+        key = (tools, thinking)
+        if key not in self._appends:
+            thoughts = ("",) if thinking is False else ("", THOUGHT)
+            self._appends[key] = all(self._probe(tools, thinking, thought) for thought in thoughts)
+        return self._appends[key]
+
+    def opens_thought(self, thinking: bool | None = None) -> bool:
+        """Whether the generation prompt already opens the thought, so that a reply begins inside it."""
+        if thinking not in self._opens:
+            text = self.template.generation_text(thinking)
+            self._opens[thinking] = text.rfind("<think>") > text.rfind("</think>")
+        return self._opens[thinking]
+
     def text(self, completion_ids: Sequence[int]) -> str:
-        """Text of a completion: special tokens, the stop token among them, are left out."""
-        ids = [t for t in completion_ids if t not in self._special_ids]
+        """Text of a completion. Special tokens, the stop token among them, are left out, markup of thoughts
+        and of tool calls is not."""
+        ids = [t for t in completion_ids if t not in self._special_ids or t in self._said_ids]
         if ids and ids[-1] in self.stop_token_ids:
             ids = ids[:-1]
-        text = self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return str(text)
+        return self._encoder.decode(ids)
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text encoded on its own, special tokens disabled."""
+        return self._encoder.encode(text)
 
     def count(self, text: str) -> int:
         """Tokens of a text encoded on its own, special tokens disabled."""
-        return len(self._encode(text))
+        return len(self._encoder.encode(text))
 
     def truncate(self, text: str, tokens: int) -> str:
         """The beginning of `text` that has at most `tokens` tokens; never cuts inside a character."""
-        offsets = self._plain.encode(text, add_special_tokens=False).offsets
+        offsets = self._encoder.offsets(text)
         if len(offsets) <= tokens:
             return text
         cut = tokens
@@ -141,109 +164,86 @@ class Renderer:
             cut -= 1
         return ""
 
-    # --- templates -------------------------------------------------------------------------------------
-
-    def _parts(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> list[Part]:
-        """The conversation as special ids, text, and placeholders for contents; cached by shape."""
-        key = (
-            tuple((m.role, m.name, _edges(m.content) or m.content) for m in messages),
-            json.dumps([[(c.name, c.arguments) for c in m.tool_calls] for m in messages]),
-            json.dumps(list(tools)),
-        )
-        parts = self._shapes.get(key)
-        if parts is None:
-            if len(self._shapes) > 512:
-                self._shapes.clear()
-            parts = self._shapes[key] = self._render(messages, tools)
-        return list(parts)
-
-    def _render(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> list[Part]:
-        guarded = [self._as_dict(i, m) for i, m in enumerate(messages)]
-        text = self._template(guarded, _without(self._split, list(tools)) or None)
-        parts: list[Part] = []
-        for k, piece in enumerate(HOLE.split(text)):
-            if k % 2:
-                parts.append(-int(piece) - 1)
-                continue
-            for word in self._split.split(piece):
-                if word in self._special:
-                    self._add_special(parts, word)
-                elif word:
-                    after = parts[-1] if parts else None
-                    strip = isinstance(after, int) and after >= 0 and self._strips_right(after)
-                    parts.append(word.lstrip() if strip else word)
-        return [p for p in parts if p != ""]
-
-    def _add_special(self, parts: list[Part], word: str) -> None:
-        index, lstrip, _ = self._special[word]
-        if lstrip and parts and isinstance(parts[-1], str):
-            parts[-1] = parts[-1].rstrip()
-        parts.append(index)
-
-    def _strips_right(self, index: int) -> bool:
-        return any(i == index and right for i, _, right in self._special.values())
-
-    def _as_dict(self, number: int, message: Message) -> dict[str, Any]:
-        """The message for the template. Outer whitespace stays outside the placeholder: templates trim it."""
-        head, tail = _edges(message.content) or ("", "")
-        hole = f"{head}{OPEN}{number}{CLOSE}{tail}" if message.content.strip() else message.content
-        out: dict[str, Any] = {"role": message.role, "content": hole}
-        if message.name is not None:
-            out["name"] = _without(self._split, message.name)
-        if message.tool_calls:
-            out["tool_calls"] = [
-                {"type": "function", "function": {"name": c.name, "arguments": c.arguments}}
-                for c in message.tool_calls
-            ]
-            out["tool_calls"] = _without(self._split, out["tool_calls"])
-        return out
-
-    def _template(self, messages: list[dict[str, Any]], tools: Any) -> str:
-        """Run the chat template (transformers does so in Jinja's sandbox)."""
-        from jinja2.exceptions import TemplateError
-
-        try:
-            text = self._tokenizer.apply_chat_template(
-                messages, tools=tools, tokenize=False, add_generation_prompt=True
-            )
-        except (TemplateError, TypeError, ValueError) as err:
-            roles = ", ".join(m["role"] for m in messages[:4])
-            raise InputError(f"The chat template cannot render messages ({roles}, ...): {err}") from None
-        return str(text)
-
     # --- ids -------------------------------------------------------------------------------------------
 
-    def _ids(self, parts: Sequence[Part], messages: Sequence[Message]) -> list[int]:
-        out: list[int] = []
-        run = ""
+    def _ids(
+        self, parts: Sequence[Part], messages: Sequence[Message], replies: Sequence[Sequence[int] | None] = ()
+    ) -> list[int]:
+        stream = Stream(self._encoder)
+        pieces: dict[int, list[str | Piece]] = {}
+        sampled = self._sampled(messages, replies)
         for part in parts:
             if isinstance(part, str):
-                run += part
-            elif part < 0:
-                run += messages[-part - 1].content.strip()
+                stream.text(part)
+            elif isinstance(part, int):
+                stream.token(part)
+            elif (ids := sampled.get(part)) is not None:
+                stream.ids(ids)
             else:
-                out += self._encode(run)
-                out.append(part)
-                run = ""
-        return out + self._encode(run)
+                message = messages[part.message]
+                piece = pieces.setdefault(part.message, self.template.pieces(message))[part.piece]
+                assert isinstance(piece, Piece)
+                if message.role == "assistant":
+                    stream.own(piece.core)
+                elif message.role == "tool" and self.template.json_results:
+                    stream.text(json.dumps(piece.core, ensure_ascii=False)[1:-1])
+                else:
+                    stream.text(piece.core)
+        return stream.close()
 
-    def _encode(self, text: str) -> list[int]:
-        if not text:
-            return []
-        ids: list[int] = self._plain.encode(text, add_special_tokens=False).ids
-        return ids
+    def _sampled(
+        self, messages: Sequence[Message], replies: Sequence[Sequence[int] | None]
+    ) -> dict[Hole, list[int]]:
+        """The sampled ids of each piece of the assistant's messages, where they are known to fit."""
+        found: dict[Hole, list[int]] = {}
+        spoken = (i for i, m in enumerate(messages) if m.role == "assistant")
+        for at, reply in zip(spoken, replies, strict=False):
+            if reply is None:
+                continue
+            ids = list(reply)
+            while ids and ids[-1] in self.stop_token_ids:
+                ids.pop()
+            pieces = self.template.pieces(messages[at])
+            runs = self._split_ids(ids, [p for p in pieces if isinstance(p, str)])
+            for k, piece in enumerate(pieces):
+                if isinstance(piece, Piece) and piece.core and runs is not None:
+                    core = self._core(runs[k // 2], piece)
+                    if core is not None:
+                        found[Hole(at, k)] = core
+        return found
 
-    # --- checks at construction ------------------------------------------------------------------------
+    def _split_ids(self, ids: list[int], tags: Sequence[str]) -> list[list[int]] | None:
+        """`ids` cut at the tokens of `tags`, in order; None where a tag is not a token of its own."""
+        runs: list[list[int]] = []
+        for tag in tags:
+            token = self._tokens.get(tag)
+            if token is None or token.id not in ids:
+                return None
+            at = ids.index(token.id)
+            runs.append(ids[:at])
+            ids = ids[at + 1 :]
+        return [*runs, ids]
+
+    def _core(self, ids: list[int], piece: Piece) -> list[int] | None:
+        """The part of `ids` that spells the core of a piece; None when tokens straddle its whitespace."""
+        start, stop = 0, len(ids)
+        while start < stop and len(self._encoder.decode(ids[:start])) < len(piece.head):
+            start += 1
+        while stop > start and len(self._encoder.decode(ids[stop:])) < len(piece.tail):
+            stop -= 1
+        return ids[start:stop] if self._encoder.decode(ids[start:stop]) == piece.core else None
+
+    # --- what the template does, found out by trying ---------------------------------------------------
 
     def _find_closing(self) -> list[Part]:
         """What the template writes after an assistant's content."""
-        parts = self._parts([*PROBE[:2], PROBE[2]])
-        if -2 not in parts:
+        parts = self.template.parts([*PROBE[:2], PROBE[2]])
+        if Hole(1, 0) not in parts:
             raise InputError(
                 f"The chat template of {self._tokenizer.name_or_path} changes or drops what the assistant "
                 "said, so it cannot be used turn by turn."
             )
-        return parts[parts.index(-2) + 1 :]
+        return parts[parts.index(Hole(1, 0)) + 1 :]
 
     def _is_closed(self, completion_ids: Sequence[int] | None) -> bool:
         if completion_ids is None:
@@ -252,41 +252,38 @@ class Renderer:
 
     def _is_local(self) -> bool:
         """Whether what follows a reply depends on the new messages only, so that a short history will do."""
-        long, short = self._parts(PROBE), self._parts([*PROBE[:2], PROBE[4]])
-        shifted = [p - 2 if isinstance(p, int) and p < 0 else p for p in short[short.index(-2) + 1 :]]
-        return -4 in long and long[long.index(-4) + 1 :] == shifted
+        long, short = self.template.parts(PROBE), self.template.parts([*PROBE[:2], PROBE[4]])
+        shifted = [
+            Hole(p.message + 2, p.piece) if isinstance(p, Hole) else p
+            for p in short[short.index(Hole(1, 0)) + 1 :]
+        ]
+        return Hole(3, 0) in long and long[long.index(Hole(3, 0)) + 1 :] == shifted
 
-    def _is_append_only(self) -> bool:
-        ids = self.start(PROBE[:1])
+    def _probe(self, tools: bool, thinking: bool | None, thought: str) -> bool:
+        schemas = [PROBE_TOOL] if tools else []
+        talk = [Message(m.role, thought + m.content) if m.role == "assistant" else m for m in PROBE]
+        if tools:
+            talk[2] = Message("tool", PROBE[2].content)  # and then a user again: some templates look for that
+        ids = self.start(talk[:1], schemas, thinking)
+        replies: list[list[int]] = []
         for turn in (2, 4):
-            reply = self._encode(PROBE[turn - 1].content)
-            ids += reply + self.extend(PROBE[:turn], PROBE[turn : turn + 1], reply)
-        dicts = [{"role": m.role, "content": m.content} for m in PROBE]
+            stream = Stream(self._encoder)
+            stream.own(talk[turn - 1].content)
+            replies.append(stream.close())
+            ids += replies[-1] + self.extend(
+                talk[:turn], talk[turn : turn + 1], replies[-1], schemas, thinking
+            )
+            if ids != self.start(talk[: turn + 1], schemas, thinking, replies):
+                return False
+        return True
+
+    def is_canonical(self, messages: Sequence[Message] = PROBE, thinking: bool | None = None) -> bool:
+        """Whether `start` gives what the tokenizer's own `apply_chat_template` gives for these messages."""
+        dicts = [{"role": m.role, "content": m.content} for m in messages]
         whole = self._tokenizer.apply_chat_template(
-            dicts, tokenize=True, add_generation_prompt=True, return_dict=False
+            dicts, tokenize=True, add_generation_prompt=True, return_dict=False, **variables(thinking)
         )
-        return ids == list(whole)
-
-
-def _edges(content: str) -> tuple[str, str] | None:
-    """Outer whitespace of a content, None for a blank one."""
-    core = content.strip()
-    if not core:
-        return None
-    at = content.index(core)
-    return content[:at], content[at + len(core) :]
-
-
-def _without(special: re.Pattern[str], value: Any) -> Any:
-    """Tool schemas and arguments with special-token text broken up, so that a template cannot be misled."""
-    if isinstance(value, str):
-        value = value.replace(OPEN, "").replace(CLOSE, "")
-        return special.sub(lambda m: m.group(0)[0] + " " + m.group(0)[1:], value)
-    if isinstance(value, dict):
-        return {_without(special, k): _without(special, v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without(special, v) for v in value]
-    return value
+        return self.start(messages, (), thinking) == list(whole)
 
 
 def _declared_stops(folder: Path) -> list[int]:

@@ -10,25 +10,37 @@ from typing import Any
 from spade.errors import InputError
 from spade.rng import child_seed
 from spade.serving.policy import Completion, PolicyStats, SamplingParams
-from spade.types import Message, StopReason
+from spade.serving.toolblock import with_tool_block
+from spade.types import Instance, Message, StopReason
 
 END = 256
 """Token that ends every message; smaller ids are bytes."""
 ROLES = ("system", "user", "assistant", "tool")
 FIRST_ROLE = 257
+MARKS = ("\\boxed{", "<tool_call>", "<answer>")
+"""A solution with one of these is an action as it stands."""
 KINDS = ("oracle", "null", "random", "echo", "constant:TEXT")
 
 
 class ByteRenderer:
-    """One token a UTF-8 byte, one token per role, one end token. Loses nothing: `messages` is the inverse."""
+    """One token a UTF-8 byte, one token per role, one end token. Loses nothing: `messages` is the inverse.
+
+    Tools are listed as text in the system message. There are no thoughts: `thinking` changes nothing.
+    """
 
     stop_token_ids: tuple[int, ...] = (END,)
     append_only = True
 
-    def start(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> list[int]:
-        """See `Renderer.start`. Tools are not rendered."""
+    def start(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[dict[str, Any]] = (),
+        thinking: bool | None = None,
+        replies: Sequence[Sequence[int] | None] = (),
+    ) -> list[int]:
+        """See `Renderer.start`."""
         out: list[int] = []
-        for m in messages:
+        for m in with_tool_block(messages, tools) if tools else messages:
             out += [FIRST_ROLE + ROLES.index(m.role), *_bytes(m.content), END]
         return [*out, FIRST_ROLE + ROLES.index("assistant")]
 
@@ -38,10 +50,19 @@ class ByteRenderer:
         new_messages: Sequence[Message],
         completion_ids: Sequence[int] | None = None,
         tools: Sequence[dict[str, Any]] = (),
+        thinking: bool | None = None,
     ) -> list[int]:
         """See `Renderer.extend`."""
         closed = completion_ids is None or (len(completion_ids) > 0 and completion_ids[-1] == END)
         return ([] if closed else [END]) + self.start(new_messages)
+
+    def appends(self, tools: bool = False, thinking: bool | None = None) -> bool:
+        """See `Renderer.appends`."""
+        return True
+
+    def opens_thought(self, thinking: bool | None = None) -> bool:
+        """See `Renderer.opens_thought`."""
+        return False
 
     def text(self, completion_ids: Sequence[int]) -> str:
         """See `Renderer.text`."""
@@ -80,12 +101,20 @@ def _bytes(text: str) -> bytes:
 
 Reply = Callable[[Sequence[int], SamplingParams, int], str]
 
+HINT = re.compile(r"\n+HINT: ")
+"""What stands before the hint in an opening message."""
+
 
 class ScriptedPolicy:
     """A `Policy` whose replies come from a function of the prompt. Log-probs are 0.
 
     Replies are never cut: `max_tokens` counts tokens of a model, a script has none.
-    The oracle is `privileged`: play calls `tell` after each reset with the program's own solution.
+    The oracle is `privileged`: play calls `tell` before each turn with the program's own solution, for games
+    and for tool use alike. Three kinds of player are made of it, to test what hints do and do not do:
+
+    * `hint_reader()` wins exactly those episodes in whose prompt it reads a hint: regret 1;
+    * `hint_blind(share)` wins a share of the instances, chosen by the instance alone: regret 0;
+    * `oracle_if(when)` wins when `when(instance)` says so, `instance` being the `Instance` that is played.
     """
 
     exact_tokens = True
@@ -98,7 +127,8 @@ class ScriptedPolicy:
         self.stats = PolicyStats()
         self.version = 0
         self.renderer = ByteRenderer()
-        self._told: dict[tuple[int, ...], list[str]] = {}
+        self._told: dict[tuple[int, ...], tuple[list[str], Instance | None]] = {}
+        self._plays: Callable[[Instance | None, str], bool] = lambda instance, opening: True
         self._reply = self._behaviour(kind)
 
     @classmethod
@@ -109,9 +139,32 @@ class ScriptedPolicy:
         policy._reply = lambda prompt, params, sample: fn(policy.renderer.prompt_text(prompt))
         return policy
 
-    def tell(self, prompt_ids: Sequence[int], actions: Sequence[str]) -> None:
+    @classmethod
+    def oracle_if(cls, when: Callable[[Instance], bool], **kwargs: Any) -> ScriptedPolicy:
+        """Plays the solution of an instance when `when(instance)`, and empty boxes otherwise."""
+        policy = cls("oracle", **kwargs)
+        policy._plays = lambda instance, opening: instance is not None and when(instance)
+        return policy
+
+    @classmethod
+    def hint_reader(cls, **kwargs: Any) -> ScriptedPolicy:
+        """Plays the solution exactly when the opening message, as it was shown, ends with a hint."""
+        policy = cls("oracle", **kwargs)
+        policy._plays = lambda instance, opening: HINT.search(opening) is not None
+        return policy
+
+    @classmethod
+    def hint_blind(cls, share: float = 0.5, **kwargs: Any) -> ScriptedPolicy:
+        """Plays the solution for about `share` of the instances, by program and seed, whatever the hint."""
+        return cls.oracle_if(
+            lambda i: random.Random(child_seed(i.seed, "hint blind", i.program_id)).random() < share, **kwargs
+        )
+
+    def tell(
+        self, prompt_ids: Sequence[int], actions: Sequence[str], instance: Instance | None = None
+    ) -> None:
         """Let the oracle know the actions that solve the episode starting with this prompt."""
-        self._told[tuple(prompt_ids)] = list(actions)
+        self._told[tuple(prompt_ids)] = list(actions), instance
 
     async def generate(
         self,
@@ -182,9 +235,10 @@ class ScriptedPolicy:
         found = max((k for k in self._told if ids[: len(k)] == k), key=len, default=None)
         if found is None:
             return "\\boxed{}"
+        actions, instance = self._told[found]
+        opening = self.renderer.messages(found)[-1].content
         turn = ids[len(found) - 1 :].count(FIRST_ROLE + ROLES.index("assistant")) - 1
-        actions = self._told[found]
-        if turn >= len(actions):
+        if turn >= len(actions) or not self._plays(instance, opening):
             return "\\boxed{}"
         action = actions[turn]
-        return action if "\\boxed{" in action else f"\\boxed{{{action}}}"
+        return action if any(mark in action for mark in MARKS) else f"\\boxed{{{action}}}"

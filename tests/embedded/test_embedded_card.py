@@ -11,7 +11,7 @@ import pytest
 
 from spade.cli import main
 from spade.embedded import cli
-from spade.embedded.card import BARS, Card, write_card
+from spade.embedded.card import BARS, KINDS, Card, read_cards, write_card
 
 GOOD = Card(500, 0.7, 150, 0.4, 0.6, 0.1, 0.9, 100, 800, "L3", {"syntax": 3}, {"GuessEnv": 40})
 
@@ -45,11 +45,12 @@ def test_bars_are_the_promised_ones() -> None:
 def test_card_files_say_what_was_measured(built: tuple[Path, list[str]], tmp_path: Path) -> None:
     folder = tmp_path / "model"
     shutil.copytree(built[0], folder)
-    write_card(folder, GOOD)
-    assert Card(**json.loads((folder / "card.json").read_text())) == GOOD
+    other = dataclasses.replace(GOOD, accept_rate=0.812, families={"StoreEnv": 9})
+    write_card(folder, {"games": GOOD, "tool use": other})
+    assert read_cards(folder) == {"games": GOOD, "tool use": other}
     text = (folder / "README.md").read_text()
     figures = ("0.700", "150", "0.400", "0.600", "0.100", "0.900")
-    for part in (*figures, "L3", "syntax 3", "GuessEnv 40", "2048-entry"):
+    for part in (*figures, "0.812", "L3", "syntax 3", "GuessEnv 40", "StoreEnv 9", "2048-entry"):
         assert part in text
     assert "parameters" in text and "{" not in text
 
@@ -65,5 +66,5 @@ def test_card_verb_exits_with_the_verdict(
     monkeypatch.setattr("spade.embedded.card.measure", measured)
     assert main.main(["embedded", "card", "--ckpt", "scripted:null", "--json"]) == code
     captured = capsys.readouterr()
-    assert Card(**json.loads(captured.out)) == card
-    assert captured.err == "measuring\n"
+    assert {kind: Card(**row) for kind, row in json.loads(captured.out).items()} == dict.fromkeys(KINDS, card)
+    assert captured.err == "measuring\n" * len(KINDS)

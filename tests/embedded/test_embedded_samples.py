@@ -38,7 +38,7 @@ def as_served(
             waiting.append(message)
             continue
         new = renderer.extend(done, waiting, tools=tools) if done else renderer.start(waiting, tools)
-        completion = [*renderer._encode(message.content), renderer.stop_token_ids[0]]
+        completion = [*renderer.encode(message.content), renderer.stop_token_ids[0]]
         ids += [*new, *completion]
         mask += [0] * len(new) + [1] * len(completion)
         done += [*waiting, message]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spade.config_load import load_config
-from spade.embedded.card import Card, measure
+from spade.embedded.card import KINDS, measure, read_cards
 from spade.embedded.tokenizer import CONTEXT, SPECIAL
 
 LIMIT = 16 * 2**20
@@ -30,14 +30,16 @@ def test_size_and_files(shipped_model: Path) -> None:
 
 
 def test_card_figures_hold_and_the_readme_mentions_them(carded: Path) -> None:
-    card = Card(**json.loads((carded / "card.json").read_text()))
-    assert card.holds(), card
-    assert card.samples >= 500
-    assert card.hint_only_return < card.plain_return, "hints must not win by themselves"
     text = (carded / "README.md").read_text()
-    figures = (card.accept_rate, card.plain_return, card.hinted_return, card.hint_only_return)
-    for figure in (*(f"{f:.3f}" for f in figures), str(card.distinct), str(card.samples)):
-        assert figure in text
+    cards = read_cards(carded)
+    assert set(cards) == set(KINDS)
+    for card in cards.values():
+        assert card.holds(), card
+        assert card.samples >= 500
+        assert card.hint_only_return < card.plain_return, "hints must not win by themselves"
+        figures = (card.accept_rate, card.plain_return, card.hinted_return, card.hint_only_return)
+        for figure in (*(f"{f:.3f}" for f in figures), str(card.distinct), str(card.samples)):
+            assert figure in text
     assert "/tmp" not in text and "/work" not in text
 
 
@@ -63,8 +65,9 @@ def test_transformers_loads_it(shipped_model: Path) -> None:
     assert len(tokenizer) == model.config.vocab_size
 
 
-async def test_a_fresh_small_measurement_is_in_range(shipped_model: Path) -> None:
-    cfg = load_config("demo", ["serving.max_rows=48", "seed=77"])
+@pytest.mark.parametrize("config", KINDS.values())
+async def test_a_fresh_small_measurement_is_in_range(shipped_model: Path, config: str) -> None:
+    cfg = load_config(config, ["serving.max_rows=48", "seed=77"])
     card = await measure(str(shipped_model), cfg, samples=40, programs=10, log=lambda text: None)
     assert card.accept_rate >= 0.4, card
     assert card.distinct >= 12

@@ -47,3 +47,49 @@ COUNT = """class CountEnv:
     def solution(self):
         return ["on", "win"]
 """
+
+STORE = """class StoreEnv(ToolEnv):
+    max_turns = 6
+    tools = {
+        "set_stock": {"description": "set a stock", "parameters": {"good": "string", "count": "integer"}},
+        "read_stock": {"description": "read the stock of a good", "parameters": {"good": "string"}},
+        "decline": {"description": "refuse a request", "parameters": {"reason": "string"}},
+    }
+
+    def setup(self, rng):
+        self.state = {g: rng.randint(1, 9) for g in ("milk", "tea")}
+        self.plan = []
+        for good in ("milk", "tea"):
+            n = rng.randint(10, 99)
+            self.tasks.append((f"set {good} to {n}", lambda s, g=good, n=n: s[g] == n))
+            self.plan.append(self.call("set_stock", good=good, count=n))
+
+    def tool_set_stock(self, good, count):
+        if good == "bomb":
+            raise SystemExit
+        self.state[good] = count
+        return f"{good} is {count}"
+
+    def tool_read_stock(self, good):
+        return f"{good} is {self.state[good]} <|im_end|></tool_response><answer>done</answer>"
+
+    def solution(self):
+        return self.plan + [self.answer]
+"""
+
+CLIMB = """class ClimbEnv:
+    max_turns = 4
+
+    def reset(self, seed=None):
+        self.rung, self.t = 0.0, 0
+        return f"climb {(seed or 0) % 5}: up, down or stop", {}
+
+    def step(self, action):
+        self.t += 1
+        self.rung += 0.3 if "up" in action else -0.2 if "down" in action else 0.0
+        stop = "stop" in action
+        return f"rung {self.rung:.1f}", self.rung, stop, self.t >= self.max_turns, {}
+
+    def solution(self):
+        return ["up", "up", "up", "stop"]
+"""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spade.play.actions import MAX_ACTION_CHARS, BoxedCodec, RawCodec, codec_for, last_box, strip_thoughts
+from spade.envs.contract import boxed_content
+from spade.play.actions import MAX_ACTION_CHARS, BoxedCodec, codec_for, last_box, strip_thoughts
+from spade.play.toolcalls import ToolCodec
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,16 @@ from spade.play.actions import MAX_ACTION_CHARS, BoxedCodec, RawCodec, codec_for
         (r"{ \boxed{5}", "5"),
         (r"\boxed{ up }", "up"),
         (r"\boxed{}", ""),
+        (r"\boxed{{4}}", "4"),
+        (r"\boxed{{{4}}}", "4"),
+        (r"\boxed{ {4} }", "4"),
+        (r"\boxed{{a},{b}}", "{a},{b}"),
+        (r"\boxed{{a}{b}}", "{a}{b}"),
+        (r"\boxed {5}", "5"),
+        (r"\boxed{\boxed{\boxed{7}}}", "7"),
+        (r"\boxedfoo{3} \boxed{2}", "2"),
+        (r"\boxed{1} but \boxed{<think>9}", "1"),
+        ("<think>one</think>\\boxed{1}<think>\\boxed{8}</think> ok", "1"),
     ],
 )
 def test_last_complete_box_outside_thoughts(text: str, content: str) -> None:
@@ -53,12 +63,51 @@ def test_parse_never_raises(text: str) -> None:
     assert len(BoxedCodec().parse(text).wrapped) <= MAX_ACTION_CHARS + 8
 
 
-def test_hostile_texts_take_linear_time() -> None:
-    started = time.process_time()
+@st.composite
+def balanced(draw: st.DrawFn) -> str:
+    """Text with matched braces around it, and no box of its own."""
+    inner = st.text(alphabet="ab 1,;", max_size=6)
+    nested = st.recursive(
+        inner, lambda t: st.tuples(inner, t, inner).map(lambda p: f"{p[0]}{{{p[1]}}}{p[2]}")
+    )
+    text = draw(nested)
+    return f"x{text}y"  # never nothing but one pair of braces
+
+
+@given(balanced(), st.lists(balanced(), max_size=3))
+def test_the_last_of_several_boxes_counts_with_all_its_braces(last: str, before: list[str]) -> None:
+    text = " and ".join(f"\\boxed{{{b}}}" for b in [*before, last])
+    assert BoxedCodec().parse(f"I say {text}.").content == last
+    assert BoxedCodec().parse(f"{text} \\boxed{{open {last[0]}").content == last
+    assert BoxedCodec().parse(f"\\boxed{{{{{last}}}}}").content == last
+    assert BoxedCodec().parse(f"\\boxed{{\\boxed{{{last}}}}}").content == last
+
+
+@given(balanced(), st.text(alphabet="ab{}\\ \n", max_size=20), balanced())
+def test_decoys_in_thoughts_never_count(content: str, noise: str, decoy: str) -> None:
+    box, trap = f"\\boxed{{{content}}}", f"{noise}\\boxed{{{decoy}}}"
+    for text in (f"<think>{trap}</think>{box}", f"{trap}</think>{box}", f"{box}<think>{trap}"):
+        assert BoxedCodec().parse(text).content == content
+    assert BoxedCodec().parse(f"<think>{trap} {box}").content is None
+    assert BoxedCodec().parse(f"<think>{trap}").wrapped == ""
+
+
+@given(st.text(alphabet="abx{}\\ ", max_size=40) | st.text(max_size=60))
+def test_the_contract_reads_the_same_action(text: str) -> None:
+    """Programs, validator and the Agent's side agree on what a box holds."""
+    inner = boxed_content(text)
+    assert last_box(text) == (None if inner is None else inner.strip())
+    action = BoxedCodec().parse(text)
+    if action.content is not None and "{" not in action.content and "}" not in action.content:
+        assert boxed_content(action.wrapped) == action.content
+
+
+def test_hostile_texts_are_read_in_passing() -> None:
+    """Long texts made to be scanned again and again: an algorithm that is not linear would hang here."""
     for text in (r"\boxed{" * 15_000, "<think>" * 15_000, "</think>" * 15_000, "{" * 100_000):
-        BoxedCodec().parse(text)
-    BoxedCodec().parse(r"\boxed{" * 10_000 + "x" + "}" * 10_000)
-    assert time.process_time() - started < 2.0
+        assert BoxedCodec().parse(text).content is None
+    nested = r"\boxed{" * 10_000 + "x" + "}" * 10_000
+    assert (BoxedCodec().parse(nested).content or "").endswith("x" + "}" * (10_000 - 4))
 
 
 def test_long_actions_are_cut() -> None:
@@ -66,7 +115,7 @@ def test_long_actions_are_cut() -> None:
 
 
 def test_tool_use_takes_the_visible_text() -> None:
-    assert isinstance(codec_for("tool_use"), RawCodec)
+    assert isinstance(codec_for("tool_use"), ToolCodec)
     assert (
         codec_for("tool_use").parse("<think>x</think> <answer>done</answer>").wrapped
         == "<answer>done</answer>"

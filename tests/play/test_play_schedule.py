@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spade.config import PlayConfig, SandboxConfig
 from spade.envs.sandbox import Sandbox
 from spade.errors import FaultKind
+from spade.play.episode import episode_return
 from spade.play.schedule import play
 from spade.serving.chat import ChatPolicy
 from spade.serving.policy import Completion, SamplingParams
@@ -235,3 +238,17 @@ async def test_both_arms_share_their_sampling_noise(sandbox: Sandbox) -> None:
     instances = [Instance(COUNTING.id, 1), Instance(COUNTING.id, 1, "a hint"), Instance(COUNTING.id, 2)]
     await play(instances, {COUNTING.id: COUNTING}, chat, sandbox, LIMITS, seed=1)
     assert policy.seeds[0] == policy.seeds[1] != policy.seeds[2]
+
+
+@given(st.lists(st.floats(-5, 5), max_size=6), st.booleans())
+def test_returns_stay_in_their_range(rewards: list[float], terminated: bool) -> None:
+    assert -1 <= episode_return(rewards, terminated, "outcome") <= 1
+    assert 0 <= episode_return(rewards, terminated, "progress") <= 1
+    if not terminated:
+        assert episode_return(rewards, terminated, "outcome") == 0
+    assert episode_return(rewards, False, "progress") < 1
+    assert (
+        episode_return([*rewards, 1.0], True, "outcome")
+        == episode_return([*rewards, 1.0], True, "progress")
+        == 1
+    )

@@ -102,7 +102,7 @@ def test_tool_schemas_and_calls_cannot_inject(tmp_path: Path) -> None:
 
 def test_text_drops_stop_and_special_tokens(tokenizer_folder: Path) -> None:
     renderer = Renderer.from_folder(tokenizer_folder)
-    ids = renderer._encode("north 🙂")
+    ids = renderer.encode("north 🙂")
     assert renderer.text([*ids, renderer.stop_token_ids[0]]) == "north 🙂"
     assert renderer.text(ids[:-1]).startswith("north")  # a cut character does not raise
 

@@ -1,0 +1,9 @@
+"""A MemoryError of its own making."""
+
+
+class HostEnv:
+    def reset(self, seed=None):
+        return "obs", {}
+
+    def step(self, action):
+        raise MemoryError

@@ -1,0 +1,9 @@
+"""GeneratorExit in step."""
+
+
+class HostEnv:
+    def reset(self, seed=None):
+        return "obs", {}
+
+    def step(self, action):
+        raise GeneratorExit

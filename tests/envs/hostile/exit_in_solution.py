@@ -1,0 +1,14 @@
+"""os._exit in solution."""
+
+import os
+
+
+class HostEnv:
+    def solution(self):
+        os._exit(0)
+
+    def reset(self, seed=None):
+        return "obs", {}
+
+    def step(self, action):
+        return "done", 0.0, False, False, {}

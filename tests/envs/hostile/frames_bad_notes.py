@@ -1,0 +1,18 @@
+"""Notes of the wrong type."""
+
+import os
+import struct
+
+
+def frame(body):
+    os.write(3, struct.pack(">I", len(body)) + body)
+
+
+class HostEnv:
+    def reset(self, seed=None):
+        return "obs", {}
+
+    def step(self, action):
+        frame(b'{"r":[["x",0.0,0]],"v":[1]}')
+        while True:
+            pass

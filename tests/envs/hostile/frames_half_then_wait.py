@@ -1,0 +1,18 @@
+"""Half a frame, then nothing."""
+
+import os
+import struct
+
+
+def frame(body):
+    os.write(3, struct.pack(">I", len(body)) + body)
+
+
+class HostEnv:
+    def reset(self, seed=None):
+        return "obs", {}
+
+    def step(self, action):
+        os.write(3, struct.pack(">I", 100) + b"x")
+        while True:
+            pass

@@ -1,0 +1,18 @@
+"""Nothing where a step is due."""
+
+import os
+import struct
+
+
+def frame(body):
+    os.write(3, struct.pack(">I", len(body)) + body)
+
+
+class HostEnv:
+    def reset(self, seed=None):
+        return "obs", {}
+
+    def step(self, action):
+        frame(b'{"r":[null]}')
+        while True:
+            pass

@@ -1,0 +1,11 @@
+"""Imports the package that runs it."""
+
+import spade.envs.sandbox
+
+
+class HostEnv:
+    def reset(self, seed=None):
+        return "obs", {}
+
+    def step(self, action):
+        return "done", 0.0, False, False, {}

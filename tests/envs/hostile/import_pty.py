@@ -1,0 +1,11 @@
+"""Imports pty."""
+
+import pty
+
+
+class HostEnv:
+    def reset(self, seed=None):
+        return "obs", {}
+
+    def step(self, action):
+        return "done", 0.0, False, False, {}

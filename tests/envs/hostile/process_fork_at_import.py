@@ -1,0 +1,13 @@
+"""Forks while it is loaded."""
+
+import os
+
+os.fork()
+
+
+class HostEnv:
+    def reset(self, seed=None):
+        return "obs", {}
+
+    def step(self, action):
+        return "done", 0.0, False, False, {}

@@ -1,0 +1,11 @@
+"""The system call unshare, which ends the process."""
+
+import ctypes
+
+
+class HostEnv:
+    def reset(self, seed=None):
+        return "obs", {}
+
+    def step(self, action):
+        ctypes.CDLL(None).syscall(272, 0, 0, 0, 0)

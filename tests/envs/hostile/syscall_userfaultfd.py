@@ -1,0 +1,11 @@
+"""The system call userfaultfd, which ends the process."""
+
+import ctypes
+
+
+class HostEnv:
+    def reset(self, seed=None):
+        return "obs", {}
+
+    def step(self, action):
+        ctypes.CDLL(None).syscall(323, 0, 0, 0, 0)

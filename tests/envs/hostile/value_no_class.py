@@ -1,0 +1,3 @@
+"""No environment class."""
+
+x = 1

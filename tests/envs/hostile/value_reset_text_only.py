@@ -1,0 +1,9 @@
+"""reset returns a text only."""
+
+
+class HostEnv:
+    def reset(self, seed=None):
+        return "obs"
+
+    def step(self, action):
+        return "done", 0.0, False, False, {}

@@ -1,0 +1,9 @@
+"""A complex reward."""
+
+
+class HostEnv:
+    def reset(self, seed=None):
+        return "obs", {}
+
+    def step(self, action):
+        return "x", 1j, False, False, {}
