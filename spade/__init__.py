@@ -4,4 +4,8 @@ One language model designs environments, plays them, and is trained on both role
 Start reading at `spade.types` (the records) and `spade.train.loop` (one page of training loop).
 """
 
+from spade import _gymnasium
+
 __version__ = "0.1.0"
+
+_gymnasium.announce()

@@ -1,8 +1,9 @@
 """Names to things that are imported only when used.
 
-Five kinds: `suite` (an evaluation), `source` (where programs come from), `backend` (a policy), `stage`
-(of the validator), `sink` (for metrics). In-tree members are the rows below. Other distributions add theirs
-with entry points in the group `spade.<kind>s`; for a quick try, any name may be `file.py:Thing`.
+Six kinds: `suite` (an evaluation), `source` (where programs come from), `backend` (a policy), `stage`
+(of the validator), `sink` (for metrics), `codec` (how a reply is read). In-tree members are the rows below.
+Other distributions add theirs with entry points in the group `spade.<kind>s`; for a quick try, any name may
+be `file.py:Thing`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 
 from spade.errors import ConfigError, InputError
 
-KINDS = ("suite", "source", "backend", "stage", "sink")
+KINDS = ("suite", "source", "backend", "stage", "sink", "codec")
 
 _ROWS: dict[str, dict[str, str]] = {
     "suite": {
@@ -36,6 +37,10 @@ _ROWS: dict[str, dict[str, str]] = {
     },
     "stage": {},
     "sink": {},
+    "codec": {
+        "boxed": "spade.play.actions:BoxedCodec",
+        "tool_calls": "spade.play.toolcalls:ToolCodec",
+    },
 }
 
 

@@ -6,29 +6,15 @@ every in-tree member as well.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from spade.config import SandboxConfig, ValidateConfig
+from spade.envs.check import check_env as check_env
 from spade.serving.policy import Policy, SamplingParams
-from spade.types import EnvProgram, StageResult, StopReason, Verdict
-
-
-async def check_env(
-    code: str, sandbox: SandboxConfig | None = None, validator: ValidateConfig | None = None
-) -> Verdict:
-    """Run the whole validator on an environment program; returns the verdict when it is accepted."""
-    from spade.envs.sandbox import Sandbox
-    from spade.envs.validate import validate
-
-    async with await Sandbox.start(sandbox or SandboxConfig()) as running:
-        verdict = await validate(EnvProgram.of(code), running, validator or ValidateConfig())
-    failed = verdict.failed
-    assert verdict.accepted, (
-        f"the validator rejects it at '{failed.stage}': {failed.detail}" if failed else verdict
-    )
-    return verdict
+from spade.types import EnvProgram, StageResult, StopReason
 
 
 async def check_backend(policy: Policy, prompts: Sequence[Sequence[int]], max_tokens: int = 64) -> None:
@@ -85,8 +71,38 @@ def check_suite(suite: Any) -> None:
     json.dumps([item.payload for item in items])
 
 
+async def check_stage_function(stage: Any, codes: Sequence[str], **parameters: Any) -> list[StageResult]:
+    """A validation stage's promises, tried alone on programs (their source texts); returns its results.
+
+    A stage is an async function of the bench whose parameters are keyword-only and have defaults. On every
+    program it returns, or refuses with a reason code and a sentence, and it does the same again.
+    """
+    from spade.config import SandboxConfig, ValidateConfig
+    from spade.envs.battery import STAGES, Step, check_parameters, parameters_of
+    from spade.envs.sandbox import Sandbox
+    from spade.envs.validate import run_steps
+
+    assert inspect.iscoroutinefunction(stage), "a stage is an async function of the bench"
+    name = getattr(stage, "__name__", "stage")
+    missing = [n for n, default in parameters_of(stage).items() if default is inspect.Parameter.empty]
+    assert not missing, f"the parameters {missing} of the stage {name} have no defaults"
+    check_parameters(name, stage, parameters)
+    steps = [Step(name, functools.partial(stage, **parameters))]
+    cfg = ValidateConfig(stages=dict.fromkeys(STAGES, False))
+    results = []
+    async with await Sandbox.start(SandboxConfig()) as sandbox:
+        for code in codes:
+            first, again = [await run_steps(EnvProgram.of(code), sandbox, cfg, steps) for _ in range(2)]
+            result = first.stages[0]
+            check_stage(result)
+            same = (result.code, result.detail) == (again.stages[0].code, again.stages[0].detail)
+            assert same, f"the stage {name} judges one program in two ways"
+            results.append(result)
+    return results
+
+
 def check_stage(result: StageResult) -> None:
-    """What a validation stage must return: a name, a code that agrees with `ok`, a non-negative time."""
+    """What a validation stage must come to: a name, a code that agrees with `ok`, a non-negative time."""
     assert isinstance(result, StageResult), f"a stage returns a StageResult, not {type(result).__name__}"
     assert result.stage, "a stage result names its stage"
     assert (result.code == "ok") == result.ok, f"code '{result.code}' does not agree with ok={result.ok}"

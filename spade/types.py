@@ -108,6 +108,8 @@ class Turn:
     observation: str
     reward: float
     stop: StopReason
+    malformed: bool = False
+    """No tool call and no answer could be read from the reply; a learner may leave its tokens out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +138,12 @@ class Trajectory:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One corpus text. `id` is its content hash."""
+    """One corpus text. `id` is its content hash; `meta` are the other fields of its row."""
 
     id: str
     text: str
     source: str
+    meta: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +158,9 @@ class Brief:
     exemplar_ids: tuple[str, ...]
     seed: int
     messages: tuple[Message, ...]
+    domain: str = ""
+    variant: str = ""
+    """Domain and task variant asked for; tool use only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +204,14 @@ class Verdict:
     level: str
     facts: dict[str, float] = field(default_factory=dict)
     """Measured by the battery: `oracle_turns`, `oracle_return`, `floor_return`, `max_turns`."""
+    seeds: tuple[int, ...] = ()
+    """Seeds the solution was played on."""
+    python: str = ""
+    """Python version of the sandbox, such as `3.11.7`."""
+    sketch: str = ""
+    """What the game looks like with all that depends on the seed masked; see `spade.envs.duplicates`."""
+    judged: bool = True
+    """False where the stage `judge` could not reach its model: nobody's verdict, and nobody pays."""
 
     @property
     def failed(self) -> StageResult | None:
@@ -213,13 +227,34 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """One attempt of the Designer: its trajectory, what came out, and the validator's verdict."""
+    """One attempt of the Designer: its trajectory, what came out, and the validator's verdict.
+
+    `trajectory` and `text` are the first turn, the only one that is trained. After a repair `program` and
+    `verdict` belong to the repaired program, and `first_verdict` says why the first turn was rejected.
+    """
 
     brief: Brief
     trajectory: Trajectory
     text: str
     program: EnvProgram | None
     verdict: Verdict | None
+    first_verdict: Verdict | None = None
+    novelty: float | None = None
+    """Distance of the program from the nearest remembered one, in [0, 1]; None when it was not measured."""
+    guide: float | None = None
+    """The model's own opinion of the program, in [0, 1]; None when it was not asked or gave none."""
+    extra_tokens: int = 0
+    """Tokens sampled for this design outside its trajectory: repair turns and guide."""
+
+    @property
+    def repaired(self) -> bool:
+        """Whether a repair turn brought a program that may be played; the first turn counts as rejected."""
+        return self.first_verdict is not None
+
+    @property
+    def sampled_tokens(self) -> int:
+        """All tokens the model produced for this design."""
+        return self.trajectory.sampled_tokens + self.extra_tokens
 
 
 # --- play ----------------------------------------------------------------------------------------------
@@ -258,7 +293,11 @@ Outcome = Scored | Fault
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """One finished play."""
+    """One finished play.
+
+    Where the chat template drops earlier thoughts, no single token stream holds all turns: `trajectory` is
+    the first stream, `later` has one more for every turn whose prompt does not extend the stream before it.
+    """
 
     instance: Instance
     trajectory: Trajectory
@@ -267,6 +306,22 @@ class Episode:
     outcome: Outcome
     end: EpisodeEnd
     seconds: float = 0.0
+    later: tuple[Trajectory, ...] = ()
+
+    @property
+    def trajectories(self) -> tuple[Trajectory, ...]:
+        """All token streams in the order of the turns; they belong to one episode and share its credit."""
+        return (self.trajectory, *self.later)
+
+    @property
+    def sampled_tokens(self) -> int:
+        """Number of tokens the model itself produced, over all streams."""
+        return sum(t.sampled_tokens for t in self.trajectories)
+
+    @property
+    def truncated(self) -> bool:
+        """Whether a limit (turns, context, tokens) ended the episode, neither the program nor a fault."""
+        return self.end not in (EpisodeEnd.TERMINATED, EpisodeEnd.FAULT)
 
     @property
     def actions(self) -> tuple[str, ...]:
@@ -298,12 +353,16 @@ class Regret:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """What one trajectory earns: its advantage, broadcast to every sampled token, and its loss weight."""
+    """What one trajectory earns: its advantage, broadcast to every sampled token, and its loss weight.
+
+    Trajectories with the same non-empty `episode` are parts of one play.
+    """
 
     trajectory: Trajectory
     advantage: float
     weight: float = 1.0
     group: str = ""
+    episode: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +370,9 @@ class Sample:
     """The neutral training record. A learner sees nothing else: no roles' meaning, no environments.
 
     `completion_ids`, `mask`, `logprobs` have equal length (see `Trajectory`). `advantage` is one number for
-    all sampled tokens; `weight` multiplies this sample's loss; `role` only names the optimiser state.
+    all sampled tokens; `weight` multiplies this sample's loss; `role` only names the optimiser state. Samples
+    of one `group` were compared with each other; samples with the same non-empty `episode` are parts of one
+    play and count as one where a loss averages over plays.
     """
 
     prompt_ids: tuple[int, ...]
@@ -322,6 +383,7 @@ class Sample:
     role: str
     weight: float = 1.0
     group: str = ""
+    episode: str = ""
 
 
 @dataclass(frozen=True, slots=True)

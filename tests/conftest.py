@@ -8,8 +8,13 @@ import warnings
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import spade
+
+# How long an example takes says how busy the machine is, and nothing else.
+settings.register_profile("spade", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("spade")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell without job control starts background commands deaf to Ctrl-C; the tests send it.

@@ -17,11 +17,11 @@ import numpy as np
 from spade.config import Config
 from spade.config_load import config_digest
 from spade.design.designer import Designer, accepted
-from spade.envs.pool import MANIFEST, Pool, read_pool, write_pool
+from spade.envs.pool import MANIFEST, Pool, Provenance, brief_note, read_pool, write_pool
 from spade.errors import FaultKind, InputError
 from spade.rng import child_rng
 from spade.train.selfplay import heldout_programs
-from spade.train.source import World, agent_credits, faults, returns
+from spade.train.source import World, agent_credits, faults, returns, running_baselines
 from spade.types import Credit, EnvProgram, Group
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class FixedPoolSource:
         self.cfg = world.cfg
         self.pool: Pool | None = None
         self.retired: set[str] = set()
+        self.baselines = running_baselines(world.cfg)
         self._epoch = 0
         self._position = 0
         self._metrics: dict[str, float] = {}
@@ -70,15 +71,13 @@ class FixedPoolSource:
 
     async def observe(self, step: int, groups: Sequence[Group]) -> list[Credit]:
         """Agent credits only; a program that breaks is not played again."""
-        credits: list[Credit] = []
         for group in groups:
             if any(f.kind is FaultKind.PROGRAM for f in faults(group.plain)):
                 self.retired.add(group.program.id)
-            credits.extend(agent_credits(group.plain, f"{step}/{group.program.id}/plain", self.cfg))
         means = [float(np.mean(r)) for g in groups if (r := returns(g.plain))]
         if means:
             self._metrics["programs_mastered"] = float(np.mean([m > 0.9 for m in means]))
-        return credits
+        return agent_credits(step, groups, self.cfg, self.baselines)
 
     def flush(self) -> list[Credit]:
         """Nothing ever waits."""
@@ -101,6 +100,7 @@ class FixedPoolSource:
             "position": self._position,
             "retired": sorted(self.retired),
             "pool": self.pool.digest if self.pool is not None else None,
+            "baselines": self.baselines.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -113,6 +113,7 @@ class FixedPoolSource:
                 )
         self._epoch, self._position = int(state["epoch"]), int(state["position"])
         self.retired = set(state["retired"])
+        self.baselines.load_state_dict(state["baselines"])
 
     def _folder(self) -> Path:
         return Path(self.cfg.train.pool) if self.cfg.train.pool else self.world.folder.path_of("pool")
@@ -146,12 +147,14 @@ async def sample_pool(cfg: Config, chat: ChatPolicy, sandbox: Sandbox, n: int) -
     programs: list[EnvProgram] = []
     tokens, attempts, barren = 0, 0, 0
     codes: Counter[str] = Counter()
+    known: dict[str, Provenance] = {}
     for number in range(MAX_ROUNDS_PER_PROGRAM * n):
         step, slots = number * cfg.design.every, cfg.design.designs
         designs = await designer.round(step, slots, needed=n - len(programs))
         new = [d.program for d in designs if accepted(d) and d.program is not None]
         programs.extend(new)
-        tokens += sum(d.trajectory.sampled_tokens for d in designs)
+        known |= {d.program.id: Provenance(brief_note(d.brief), d.verdict) for d in designs if d.program}
+        tokens += designer.tokens
         attempts += len(designs)
         codes.update(d.verdict.code for d in designs if d.verdict is not None)
         barren = 0 if new else barren + 1
@@ -170,7 +173,7 @@ async def sample_pool(cfg: Config, chat: ChatPolicy, sandbox: Sandbox, n: int) -
         "attempts": attempts,
         "codes": dict(sorted(codes.items())),
     }
-    return Pool(tuple(programs[:n]), tokens, origin)
+    return Pool(tuple(programs[:n]), tokens, origin, {p.id: known[p.id] for p in programs[:n]})
 
 
 def make_pool(cfg: Config, out: Path, *, size: int = DEFAULT_PROGRAMS) -> Pool:

@@ -1,4 +1,4 @@
-"""Verbs whose work lives with its owner: programs, pools, corpora, models, the embedded model."""
+"""Verbs whose work lives with its owner: programs, pools, models, the embedded model."""
 
 from __future__ import annotations
 
@@ -14,23 +14,17 @@ from spade.machine import require_device
 
 def add_envs(parser: argparse.ArgumentParser) -> bool:
     """`spade envs validate|run|play`, defined in `spade.envs.cli`."""
-    lazy("spade.envs.cli:add_parsers")(parser.add_subparsers(dest="action", required=True))
+
+    def judge(cfg: Any) -> Any:
+        return lazy("spade.design.judging:open_judge")(cfg)
+
+    lazy("spade.envs.cli:add_parsers")(parser, lazy("spade.report.progress:counter"), judge)
     return True
 
 
 def add_embedded(parser: argparse.ArgumentParser) -> bool:
     """`spade embedded build|card`, defined in `spade.embedded.cli`."""
     lazy("spade.embedded.cli:add_parsers")(parser.add_subparsers(dest="action", required=True))
-    return True
-
-
-def add_corpus(parser: argparse.ArgumentParser) -> bool:
-    """`spade corpus stats`."""
-    sub = parser.add_subparsers(dest="action", required=True, metavar="stats")
-    stats = sub.add_parser("stats", help="count documents and characters")
-    stats.add_argument("corpus", nargs="?", default="builtin", help="builtin, a folder or a JSONL file")
-    add_json(stats)
-    stats.set_defaults(handler=_corpus_stats)
     return True
 
 
@@ -60,12 +54,6 @@ def _models_list(args: argparse.Namespace) -> int:
 def _models_get(args: argparse.Namespace) -> int:
     folder = lazy("spade.serving.models:get_model")(args.model, args.cache)
     emit(args, {"model": args.model, "folder": str(folder)}, str(folder))
-    return 0
-
-
-def _corpus_stats(args: argparse.Namespace) -> int:
-    values = dict(lazy("spade.design.corpus:Corpus").load(args.corpus).stats())
-    emit(args, values, "\n".join(f"{name}: {value:,.4g}" for name, value in values.items()))
     return 0
 
 

@@ -1,49 +1,69 @@
-"""The design phase: document and brief, one batched generation, parsing, novelty, validation.
+"""The design phase: briefs, one generation each, parsing, refusal of repeats, validation, repair, scores.
 
 Every attempt becomes a `Design` with a verdict, whatever came out: a rejected attempt is a training signal,
 not waste. A program that equals a held-out one or one of this run is refused before it costs a validation.
+An attempt whose answer never came is no design: nobody pays for it, and its slot is tried again.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from spade.config import Config, DesignConfig
+import spade.design.repair as repair
+from spade.config import Config
+from spade.design.admission import (
+    DUPLICATE,
+    HELDOUT,
+    NEAR_DUPLICATE,
+    NO_CODE,
+    NO_LESSON,
+    QUOTA,
+    Admission,
+)
+from spade.design.ask import ask, said, sampling
+from spade.design.brief import Order, active_skills, make_order
 from spade.design.corpus import Corpus
 from spade.design.parse import extract_code
-from spade.design.prompts import choose_template, designer_messages
-from spade.envs.fingerprint import NoveltyIndex
-from spade.envs.memory import Memory
-from spade.envs.validate import validate_many
-from spade.rng import child_rng, child_seed
-from spade.serving.policy import Completion, SamplingParams
-from spade.types import Brief, Design, EnvProgram, StageResult, Trajectory, Verdict, content_id
+from spade.design.prompts import choose_template
+from spade.design.variety import Quota, guide_scores, novelty
+from spade.envs.memory import Memory, Record
+from spade.envs.outline import outline
+from spade.rng import child_seed
+from spade.serving.policy import Completion
+from spade.types import (
+    Brief,
+    Design,
+    EnvProgram,
+    Trajectory,
+)
 
 if TYPE_CHECKING:
     from spade.envs.sandbox import Sandbox
     from spade.serving.chat import ChatPolicy
 
-NO_CODE = "no_code"
-"""Reason code of a reply without a program in it."""
-DUPLICATE = "duplicate"
-"""Reason code of a program that equals one of this run; the detail is the id of its twin."""
-HELDOUT = "heldout"
-"""Reason code of a program that equals a held-out one."""
-
-
-def active_skills(cfg: DesignConfig, step: int) -> tuple[str, ...]:
-    """The rotating window of skills of the design step at `step` (constant through `every` steps)."""
-    total, width = len(cfg.skills), cfg.skills_per_step
-    if width == 0 or width >= total:
-        return cfg.skills
-    start = (step // cfg.every) * width % total
-    return tuple(cfg.skills[(start + i) % total] for i in range(width))
+__all__ = [
+    "DUPLICATE",
+    "HELDOUT",
+    "NEAR_DUPLICATE",
+    "NO_CODE",
+    "QUOTA",
+    "Designer",
+    "accepted",
+    "active_skills",
+    "twin_id",
+]
 
 
 class Designer:
-    """Owns what the design phase remembers: corpus position, environment memory, novelty index."""
+    """Owns what the design phase remembers: corpus position, environment memory, known programs.
+
+    `chat` is the policy that designs, which need not be the Agent's (`design.policy`): whoever makes the
+    Designer decides, and decides whether its trajectories are trained. It also gives the guide score and,
+    unless `judge` or `validator.judge.model` is another model, answers the validator's stage `judge`.
+    """
 
     def __init__(
         self,
@@ -51,128 +71,164 @@ class Designer:
         chat: ChatPolicy,
         sandbox: Sandbox,
         heldout: Mapping[str, EnvProgram] | None = None,
+        judge: ChatPolicy | None = None,
     ) -> None:
         self.cfg = cfg
         self.chat = chat
-        self.sandbox = sandbox
-        self.corpus = Corpus.load(cfg.design.corpus, child_seed(cfg.seed, "corpus"))
-        self.memory = Memory(cfg.design.memory)
-        self.novelty = NoveltyIndex()
-        self.heldout = dict(heldout or {})
-        for program in self.heldout.values():
-            self.novelty.add(program)
-        self.template = choose_template(cfg.design.template, chat.policy.context_length)
+        self.tokens = 0
+        """Tokens sampled in the latest round: designs, repair turns, guide, judge."""
+        design = cfg.design
+        self.corpus = Corpus.load(
+            design.corpus,
+            child_seed(cfg.seed, "corpus"),
+            max_words=design.document_words,
+            sample=design.corpus_sample,
+        )
+        self.memory = Memory(design.memory)
+        self.admission = Admission(cfg, chat, sandbox, heldout or {}, judge)
+        self.template = choose_template(design.template, chat.policy.context_length)
+        self._metrics: dict[str, float] = {}
 
     async def round(self, step: int, slots: int, needed: int) -> list[Design]:
         """All attempts for `slots` programs at `step`: failed slots are tried again, `design.attempts` times
-        at most, and only while fewer than `needed` programs were accepted."""
+        at most, and only while fewer than `needed` programs were accepted and time is left."""
+        cfg = self.cfg.design
         designs: list[Design] = []
+        quota, lost = Quota(cfg.quota), 0
         open_slots = list(range(slots))
-        for attempt in range(self.cfg.design.attempts):
-            briefs = [self._brief(step, slot, attempt) for slot in open_slots]
-            made = await self._judge(await self._write(briefs, step))
-            designs.extend(made)
-            open_slots = [s for s, d in zip(open_slots, made, strict=True) if not accepted(d)]
+        started, self.admission.tokens = time.monotonic(), 0
+        for attempt in range(cfg.attempts):
+            left = cfg.phase_seconds - (time.monotonic() - started)
+            if attempt and left <= 0:
+                break
+            orders = [self._order(step, slot, attempt) for slot in open_slots]
+            made = await self._write(orders, step, left)
+            kept = await self._judge([d for d in made if d is not None], orders, quota, step)
+            judged = [d for d in kept if d.verdict is None or d.verdict.judged]
+            self._remember(judged, step)
+            designs.extend(judged)
+            lost += len(made) - len(judged)
+            verdicts = iter(kept)
+            open_slots = [
+                s for s, d in zip(open_slots, made, strict=True) if d is None or not accepted(next(verdicts))
+            ]
             if sum(map(accepted, designs)) >= needed or not open_slots:
                 break
+        self.tokens = sum(d.sampled_tokens for d in designs) + self.admission.tokens
+        self._metrics = _metrics(designs, lost)
         return designs
 
     async def sample(self, step: int, count: int) -> list[Design]:
         """`count` first attempts at `step`, written but not judged: what the model does, for measuring."""
-        return await self._write([self._brief(step, slot, 0) for slot in range(count)], step)
+        orders = [self._order(step, slot, 0) for slot in range(count)]
+        return [d for d in await self._write(orders, step, self.cfg.design.phase_seconds) if d is not None]
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers of a round since the last call, if there was one, and of the memory."""
+        latest, self._metrics = self._metrics, {}
+        return {**latest, **(self.memory.metrics() if self.cfg.design.memory.enabled else {})}
 
     def state_dict(self) -> dict[str, Any]:
-        """Corpus position, memory and novelty index."""
+        """Corpus position, memory and known programs."""
         return {
             "corpus": self.corpus.state_dict(),
             "memory": self.memory.state_dict(),
-            "novelty": self.novelty.state_dict(),
+            "known": self.admission.known.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of `state_dict`."""
         self.corpus.load_state_dict(state["corpus"])
         self.memory.load_state_dict(state["memory"])
-        self.novelty.load_state_dict(state["novelty"])
+        self.admission.known.load_state_dict(state["known"])
 
-    def _brief(self, step: int, slot: int, attempt: int) -> Brief:
-        cfg, renderer = self.cfg.design, self.chat.renderer
-        skills = active_skills(cfg, step)
-        skill = skills[slot % len(skills)]
-        document = self.corpus.draw()
-        rng = child_rng(self.cfg.seed, "memory", step, slot, attempt)
-        exemplars = self.memory.draw(skill, rng, renderer.count)
-        text = renderer.truncate(document.text, cfg.document_tokens)
-        own_hint = self.cfg.hints.source == "program"
-        messages = designer_messages(
-            text, skill, cfg.game_type, cfg.difficulty, exemplars, self.template, own_hint
-        )
-        seed = child_seed(self.cfg.seed, "design", step, slot, attempt)
-        return Brief(
-            id=content_id("\n".join([*(m.content for m in messages), str(seed)])),
-            skill=skill,
-            game_type=cfg.game_type,
-            difficulty=cfg.difficulty,
-            document_id=document.id,
-            exemplar_ids=tuple(e.program_id for e in exemplars),
-            seed=seed,
-            messages=messages,
-        )
+    # --- writing ---------------------------------------------------------------------------------------
 
-    async def _write(self, briefs: Sequence[Brief], step: int) -> list[Design]:
-        """One batched generation; the designs carry no verdict yet."""
-        renderer, policy = self.chat.renderer, self.chat.policy
-        prompts = [renderer.start(list(brief.messages)) for brief in briefs]
+    def _order(self, step: int, slot: int, attempt: int) -> Order:
+        at = (step, slot, attempt)
+        return make_order(self.cfg, self.chat, self.corpus, self.memory, self.template, at)
+
+    async def _write(self, orders: Sequence[Order], step: int, left: float) -> list[Design | None]:
+        """One generation each, without verdicts; None where no answer came in time."""
+        cfg, chat = self.cfg.design, self.chat
+        prompts = [order.prompt_ids for order in orders]
         params = [
-            SamplingParams(
-                max_tokens=min(self.cfg.design.max_tokens, max(1, policy.context_length - len(prompt))),
-                temperature=self.cfg.design.temperature,
-                stop_token_ids=renderer.stop_token_ids,
-                seed=brief.seed,
-            )
-            for brief, prompt in zip(briefs, prompts, strict=True)
+            sampling(chat, o.prompt_ids, cfg.max_tokens, cfg.temperature, o.brief.seed, cfg.top_p, cfg.top_k)
+            for o in orders
         ]
-        answers = await policy.generate(prompts, params)
-        designs = []
-        for brief, prompt, (completion,) in zip(briefs, prompts, answers, strict=True):
-            text = renderer.text(list(completion.token_ids))
-            code = extract_code(text)
-            program = None if code is None else _program(code, brief, step)
-            designs.append(Design(brief, designer_trajectory(prompt, completion), text, program, None))
-        return designs
+        answers = await ask(chat.policy, prompts, params, min(cfg.seconds, left))
+        return [
+            None if answer is None else self._read(order, answer, step)
+            for order, answer in zip(orders, answers, strict=True)
+        ]
 
-    async def _judge(self, designs: Sequence[Design]) -> list[Design]:
-        """Verdicts: no code, twin of a known program, twin within this batch, or the validator's."""
-        batch = NoveltyIndex()
-        verdicts: dict[int, Verdict] = {}
-        twins: dict[int, str] = {}
-        fresh: dict[str, int] = {}
-        for i, design in enumerate(designs):
-            if design.program is None:
-                verdicts[i] = _refusal("", NO_CODE, "the reply holds no program")
-            elif (known := self.novelty.twin_of(design.program)) is not None:
-                code = HELDOUT if known in self.heldout else DUPLICATE
-                verdicts[i] = _refusal(design.program.id, code, known)
-            elif (twin := batch.twin_of(design.program)) is not None:
-                twins[i] = twin
-            else:
-                batch.add(design.program)
-                fresh[design.program.id] = i
-        programs = [p for i in fresh.values() if (p := designs[i].program) is not None]
-        judged = await validate_many(programs, self.sandbox, self.cfg.validator)
-        by_id = {verdict.program_id: verdict for verdict in judged}
-        for program_id, i in fresh.items():
-            verdicts[i] = by_id[program_id]
-        for i, twin in twins.items():
-            program = designs[i].program
-            assert program is not None
-            same = by_id[twin]
-            refused = _refusal(program.id, DUPLICATE, twin)
-            verdicts[i] = refused if same.accepted else dataclasses.replace(same, program_id=program.id)
-        for program in programs:
-            if by_id[program.id].accepted:
-                self.novelty.add(program)
-        return [dataclasses.replace(d, verdict=verdicts[i]) for i, d in enumerate(designs)]
+    def _read(self, order: Order, completion: Completion, step: int) -> Design:
+        text = said(self.chat, completion, self.cfg.design.thinking)
+        program = program_in(text, order.brief, step)
+        return Design(order.brief, designer_trajectory(order.prompt_ids, completion), text, program, None)
+
+    # --- judging ---------------------------------------------------------------------------------------
+
+    async def _judge(
+        self, designs: Sequence[Design], orders: Sequence[Order], quota: Quota, step: int
+    ) -> list[Design]:
+        """The designs with their verdicts, repaired where the config allows it, and scored."""
+        programs, skills = [d.program for d in designs], [d.brief.skill for d in designs]
+        verdicts = await self.admission.verdicts(programs, skills, quota)
+        judged = [dataclasses.replace(d, verdict=v) for d, v in zip(designs, verdicts, strict=True)]
+        turns = self.cfg.design.repair_turns
+        talks = [repair.Talk.of(d) for d in judged if turns and _repairable(d)]
+        for turn in range(turns):
+            moved = await self._repair([t for t in talks if not t.done], step, quota, turn)
+            by_id = {t.design.brief.id: t for t in moved}
+            talks = [by_id.get(t.design.brief.id, t) for t in talks]
+        done = {t.design.brief.id: t.result() for t in talks}
+        judged = [done.get(d.brief.id, d) for d in judged]
+        return await self._scored(judged, {o.brief.id: o.document for o in orders})
+
+    async def _repair(
+        self, talks: Sequence[repair.Talk], step: int, quota: Quota, turn: int
+    ) -> list[repair.Talk]:
+        """One more turn of the conversations about rejected programs, with verdicts."""
+        cfg = self.cfg.design
+        replies = await repair.next_turn(talks, self.chat, self.template, cfg, turn)
+        programs = [
+            None if reply is None else program_in(reply.text, t.design.brief, step)
+            for t, reply in zip(talks, replies, strict=True)
+        ]
+        verdicts = await self.admission.verdicts(programs, [t.design.brief.skill for t in talks], quota)
+        rows = zip(talks, replies, programs, verdicts, strict=True)
+        return [talk.after(reply, program, verdict) for talk, reply, program, verdict in rows]
+
+    async def _scored(self, designs: Sequence[Design], documents: Mapping[str, str]) -> list[Design]:
+        """Novelty of every accepted program, and the guide score if it counts."""
+        cfg = self.cfg
+        good = [d for d in designs if accepted(d) and d.program is not None]
+        scores: list[tuple[float | None, int]] = [(None, 0)] * len(good)
+        if cfg.design.guide_weight > 0:
+            scores = await guide_scores(good, documents, self.chat, self.template, cfg.design, cfg.seed)
+        scored = {
+            d.brief.id: dataclasses.replace(
+                d,
+                novelty=novelty(d.program.code, self.memory),
+                guide=mark,
+                extra_tokens=d.extra_tokens + tokens,
+            )
+            for d, (mark, tokens) in zip(good, scores, strict=True)
+            if d.program is not None
+        }
+        return [scored.get(d.brief.id, d) for d in designs]
+
+    def _remember(self, designs: Sequence[Design], step: int) -> None:
+        """Rejected programs as negatives for later briefs; the played ones are added by whoever plays."""
+        for design in designs:
+            program, verdict = design.program, design.verdict
+            failed = verdict.failed if verdict is not None else None
+            if program is None or failed is None or failed.code in NO_LESSON:
+                continue
+            if self.cfg.design.memory.enabled and outline(program.code):
+                row = Record(program.id, program.code, program.skill, None, None, None, step)
+                self.memory.add(dataclasses.replace(row, verdict=failed.code, detail=failed.detail))
 
 
 def accepted(design: Design) -> bool:
@@ -198,12 +254,31 @@ def designer_trajectory(prompt: Sequence[int], completion: Completion) -> Trajec
     )
 
 
-def _program(code: str, brief: Brief, step: int) -> EnvProgram:
+def program_in(text: str, brief: Brief, step: int) -> EnvProgram | None:
+    """The program a reply to a brief holds, or None."""
+    code = extract_code(text)
+    if code is None:
+        return None
     return EnvProgram.of(
         code, skill=brief.skill, game_type=brief.game_type, brief_id=brief.id, step=step, source="designer"
     )
 
 
-def _refusal(program_id: str, code: str, detail: str) -> Verdict:
-    stage = StageResult("extract" if code == NO_CODE else "novelty", False, code, detail, 0.0)
-    return Verdict(program_id, False, (stage,), battery="", level="")
+def _repairable(design: Design) -> bool:
+    """Whether a repair could help: the validator refused the program, or there was none."""
+    failed = design.verdict.failed if design.verdict is not None else None
+    return failed is not None and (failed.code == NO_CODE or failed.code not in NO_LESSON)
+
+
+def _metrics(designs: Sequence[Design], lost: int) -> dict[str, float]:
+    """Numbers of one round that only the Designer knows; keys without meaning under the config are absent."""
+    out = {"designs_lost": float(lost)} if lost else {}
+    if repaired := sum(d.repaired for d in designs):
+        out["designs_repaired"] = float(repaired)
+    for name, values in (
+        ("novelty", [d.novelty for d in designs if d.novelty is not None]),
+        ("guide", [d.guide for d in designs if d.guide is not None]),
+    ):
+        if values:
+            out[name] = sum(values) / len(values)
+    return out

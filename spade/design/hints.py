@@ -1,7 +1,8 @@
 """Hints: privileged text about one program, written by the model or by the program, and checked.
 
-A hint that fails the check is no hint: its program is played without a hinted arm, and its regret is unknown
-rather than zero.
+The model reads the code in a call of its own that is never trained, and may try again when a hint fails its
+check. A hint that still fails, or never came, is no hint: its program is played without a hinted arm, and its
+regret is unknown rather than zero.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from spade.config import HintConfig
+from spade.design.ask import ask, said, sampling
 from spade.design.prompts import choose_template, hint_messages
 from spade.envs.hintcheck import check_hint, check_hint_play, hint_facts, source_literals
-from spade.errors import ProgramFault
+from spade.errors import FaultKind, ProgramFault
 from spade.play.actions import strip_thoughts
 from spade.rng import child_seed
 from spade.serving.policy import SamplingParams
@@ -29,20 +31,38 @@ if TYPE_CHECKING:
 CHECKED_AT_ONCE = 8
 """Hints checked side by side; each takes one worker."""
 
+INFRASTRUCTURE = "infrastructure"
+"""Reason code of a hint that was lost by the machinery: no answer in time, or a worker lost in the check."""
+
+
+OK = StageResult("hint", True, "ok", "", 0.0)
+"""The verdict where the config asks for no checks."""
+
 
 @dataclass(frozen=True, slots=True)
 class HintDraft:
-    """One hint with its check. `tokens` counts what the model sampled for it."""
+    """The last hint written for a program, with its check. `tokens` counts what was sampled in all tries."""
 
     program_id: str
     text: str
     tokens: int
     check: StageResult
+    tries: int = 1
 
     @property
     def usable(self) -> str | None:
         """The hint if it passed."""
         return self.text if self.check.ok else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """One hint as written: `lost` if no answer came, `complete` if it ended within its token limit."""
+
+    text: str
+    tokens: int
+    complete: bool
+    lost: bool = False
 
 
 async def write_hints(
@@ -55,23 +75,26 @@ async def write_hints(
     floor_max: float,
     template: str = "auto",
 ) -> list[HintDraft]:
-    """One checked hint per program, in order. `floor_max` limits what the hint's words win by themselves."""
+    """One checked hint per program, in order. `floor_max` limits what the hint's words win by themselves.
+
+    Raises BackendError when no question at all is answered.
+    """
+    judge = _Judge(sandbox, cfg, floor_max)
     if cfg.source == "program":
-        drafts = [(await _own_hint(program, sandbox, seed), 0, True) for program in programs]
-    else:
-        drafts = await _policy_hints(programs, chat, cfg, seed, template)
-    gate = asyncio.Semaphore(max(1, min(CHECKED_AT_ONCE, sandbox.cfg.max_workers)))
-
-    async def check(program: EnvProgram, text: str, complete: bool) -> StageResult:
-        async with gate:
-            return await _check(program, text, complete, sandbox, cfg, floor_max)
-
-    pairs = list(zip(programs, drafts, strict=True))
-    checks = await asyncio.gather(*(check(p, text, complete) for p, (text, _, complete) in pairs))
-    return [
-        HintDraft(p.id, text, tokens, result)
-        for (p, (text, tokens, _)), result in zip(pairs, checks, strict=True)
-    ]
+        own = [_Written(await _own_hint(program, sandbox, seed), 0, True) for program in programs]
+        return await judge.drafts(programs, own)
+    drafts: dict[str, HintDraft] = {}
+    for number in range(cfg.tries if cfg.temperature > 0 else 1):
+        asked = [p for p in programs if (d := drafts.get(p.id)) is None or not d.check.ok]
+        if not asked:
+            break
+        written = await _policy_hints(asked, chat, cfg, seed, number, template)
+        for draft in await judge.drafts(asked, written):
+            before = drafts[draft.program_id].tokens if draft.program_id in drafts else 0
+            drafts[draft.program_id] = dataclasses.replace(
+                draft, tokens=draft.tokens + before, tries=number + 1
+            )
+    return [drafts[p.id] for p in programs]
 
 
 def clean_hint(text: str) -> str:
@@ -81,27 +104,35 @@ def clean_hint(text: str) -> str:
 
 
 async def _policy_hints(
-    programs: Sequence[EnvProgram], chat: ChatPolicy, cfg: HintConfig, seed: int, template: str
-) -> list[tuple[str, int, bool]]:
+    programs: Sequence[EnvProgram], chat: ChatPolicy, cfg: HintConfig, seed: int, number: int, template: str
+) -> list[_Written]:
+    """One try for each program; a program whose code does not fit the context gets an empty one."""
     renderer, policy = chat.renderer, chat.policy
     style = choose_template(template, policy.context_length)
-    prompts = [renderer.start(list(hint_messages(p.code, style, cfg.max_words))) for p in programs]
-    asked = [i for i, prompt in enumerate(prompts) if len(prompt) < policy.context_length]
-    params = [
-        SamplingParams(
-            max_tokens=min(cfg.max_tokens, policy.context_length - len(prompts[i])),
-            temperature=cfg.temperature,
-            stop_token_ids=renderer.stop_token_ids,
-            seed=child_seed(seed, "hint", programs[i].id),
-        )
-        for i in asked
+    prompts = [
+        renderer.start(hint_messages(p.code, style, cfg.max_words, p.game_type), (), cfg.thinking)
+        for p in programs
     ]
-    answers = await policy.generate([prompts[i] for i in asked], params) if asked else []
-    drafts = [("", 0, False)] * len(programs)
-    for i, (completion,) in zip(asked, answers, strict=True):
-        text = clean_hint(renderer.text(list(completion.token_ids)))
-        drafts[i] = (text, len(completion.token_ids), completion.stop is StopReason.STOP)
-    return drafts
+    asked = [i for i, prompt in enumerate(prompts) if len(prompt) < policy.context_length]
+    params = [_params(chat, prompts[i], cfg, seed, programs[i].id, number) for i in asked]
+    answers = await ask(policy, [prompts[i] for i in asked], params, cfg.seconds)
+    written = [_Written("", 0, False)] * len(programs)
+    for i, completion in zip(asked, answers, strict=True):
+        if completion is None:
+            written[i] = _Written("", 0, False, lost=True)
+            continue
+        text = clean_hint(said(chat, completion, cfg.thinking))
+        written[i] = _Written(text, len(completion.token_ids), completion.stop is StopReason.STOP)
+    return written
+
+
+def _params(
+    chat: ChatPolicy, prompt: Sequence[int], cfg: HintConfig, seed: int, program_id: str, number: int
+) -> SamplingParams:
+    again = (number,) if number else ()  # the first try keeps the seed it has always had
+    return sampling(
+        chat, prompt, cfg.max_tokens, cfg.temperature, child_seed(seed, "hint", program_id, *again)
+    )
 
 
 async def _own_hint(program: EnvProgram, sandbox: Sandbox, seed: int) -> str:
@@ -128,19 +159,45 @@ def _without_hint(code: str) -> str:
     return ast.unparse(tree)
 
 
-async def _check(
-    program: EnvProgram, text: str, complete: bool, sandbox: Sandbox, cfg: HintConfig, floor_max: float
-) -> StageResult:
-    if not text:
-        return StageResult("hint", False, "no_hint", "no hint was written", 0.0)
-    if not complete:
-        return StageResult("hint", False, "unfinished", "the hint did not end within its token limit", 0.0)
-    try:
-        facts = await hint_facts(program, sandbox)
-        if cfg.source == "program":
+class _Judge:
+    """Checks hints, a few at a time."""
+
+    def __init__(self, sandbox: Sandbox, cfg: HintConfig, floor_max: float) -> None:
+        self.sandbox, self.cfg, self.floor_max = sandbox, cfg, floor_max
+        self._gate = asyncio.Semaphore(max(1, min(CHECKED_AT_ONCE, sandbox.cfg.max_workers)))
+
+    async def drafts(self, programs: Sequence[EnvProgram], written: Sequence[_Written]) -> list[HintDraft]:
+        """The hints with their checks, in order."""
+        pairs = list(zip(programs, written, strict=True))
+        checks = await asyncio.gather(*(self._check(p, w) for p, w in pairs))
+        return [HintDraft(p.id, w.text, w.tokens, check) for (p, w), check in zip(pairs, checks, strict=True)]
+
+    async def _check(self, program: EnvProgram, hint: _Written) -> StageResult:
+        if hint.lost:
+            return _refused(INFRASTRUCTURE, "no answer came in time")
+        if not hint.text:
+            return _refused("no_hint", "no hint was written")
+        if not hint.complete:
+            return _refused("unfinished", "the hint did not end within its token limit")
+        if not self.cfg.checks:
+            words = len(hint.text.split())
+            too_long = f"the hint has {words} words; at most {self.cfg.max_words} are allowed"
+            return OK if words <= self.cfg.max_words else _refused("hint_too_long", too_long)
+        async with self._gate:
+            try:
+                return await self._play(program, hint.text)
+            except ProgramFault as error:
+                lost = error.kind is FaultKind.INFRASTRUCTURE
+                return _refused(INFRASTRUCTURE if lost else "program_fault", str(error))
+
+    async def _play(self, program: EnvProgram, text: str) -> StageResult:
+        facts = await hint_facts(program, self.sandbox)
+        if self.cfg.source == "program":
             # the hint's own words are literals of the code, too; only the rest of the code is a secret
             facts = dataclasses.replace(facts, literals=source_literals(_without_hint(program.code)))
-        result = check_hint(text, facts, cfg.max_words)
-        return await check_hint_play(text, program, sandbox, floor_max) if result.ok else result
-    except ProgramFault as error:
-        return StageResult("hint", False, "program_fault", str(error), 0.0)
+        result = check_hint(text, facts, self.cfg.max_words)
+        return await check_hint_play(text, program, self.sandbox, self.floor_max) if result.ok else result
+
+
+def _refused(code: str, detail: str) -> StageResult:
+    return StageResult("hint", False, code, detail, 0.0)

@@ -31,8 +31,8 @@ class Recipe:
     heads: int = 4
     feed_forward: int = 320
     pretrain_tokens: int = 1_000_000
-    skill_tokens: int = 8_000_000
-    sft_tokens: int = 5_000_000
+    skill_tokens: int = 6_600_000
+    sft_tokens: int = 4_400_000
     skill_expert: float = 0.75
     """Least share of expert episodes until the last phase, which sets how often skill is shown unasked."""
     batch_tokens: int = 1600

@@ -29,6 +29,9 @@ MIX = {"design": 0.08, "tool_design": 0.03, "hint": 0.03, "episode": 0.76, "tool
 """Share of samples by kind. Designs are long (document and memory first): their token share is larger."""
 
 VARIANTS: dict[str, float] = VariantsConfig().model_dump()
+REJECTED_SHARE = 0.15
+"""Share of rejected programs among exemplars."""
+REASONS = ("syntax", "unsolved", "floor_echo", "floor_words", "exception", "seed_ignored")
 DIFFICULTIES = ("easy", "medium", "hard")
 
 
@@ -109,10 +112,17 @@ class SampleMaker:
         return DOMAINS[mechanic.name] if self.rng.random() < 0.7 else self.rng.choice(TOOL_DOMAINS)
 
     def exemplar(self, sampled: SampledProgram, tools: bool) -> Exemplar:
-        """A remembered program of the same skill with made-up statistics."""
-        other = sample_program(self.rng, skill=sampled.mechanic.skill, tools=tools)
-        solve, regret = self.rng.random(), self.rng.uniform(-0.2, 0.6)
-        record = Record("", other.code, other.mechanic.skill, solve, solve, regret, 0)
+        """A remembered program of the same skill with made-up statistics, or now and then a rejected one."""
+        rng = self.rng
+        other = sample_program(rng, skill=sampled.mechanic.skill, tools=tools)
+        skill = other.mechanic.skill
+        if rng.random() < REJECTED_SHARE:
+            code = rng.choice(REASONS)
+            record = Record("", other.code, skill, None, None, None, 0, verdict=code)
+        else:
+            solve, regret = rng.random(), rng.uniform(-0.2, 0.6)
+            turns = 1.0 + rng.random() * 4
+            record = Record("", other.code, skill, solve, solve, regret, 0, 0.1, 0.1, turns)
         return show_exemplar(record, EXEMPLAR_TOKENS, self.count)
 
     def count(self, text: str) -> int:

@@ -1,20 +1,24 @@
 """One program on the test bench: its workers, what they were asked so far, and how policies do on it.
 
 Everything is measured through the pipe and judged here, in the parent. Seeds are fixed: they are part of the
-battery version, and so are the sample sizes below.
+battery version, and so are the sample sizes of the stages. What several stages need is gathered once, by the
+first that asks, so that each stage can be switched off by itself.
 """
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from spade.envs.contract import MAX_TURNS, bare, solution_actions, wrap_action
-from spade.envs.floors import CLOSED_LOOP, GARBAGE, Policy, View
+from spade.envs.floors import CLOSED_LOOP, GARBAGE, Policy, View, code_words, literal_words
 from spade.envs.process import raise_fault
 from spade.envs.sandbox import Sandbox, Worker
+from spade.envs.screen import Refused, screen
 from spade.envs.wire import Op, PlayTrace, Request, StepResult
 from spade.errors import ConfigError
 from spade.rng import child_seed
@@ -24,24 +28,35 @@ if TYPE_CHECKING:
     from spade.config import ValidateConfig
     from spade.envs.fingerprint import NoveltyIndex
 
+BATTERY_ROOT = 0
+"""Root of all seeds of the battery."""
 FLOOR_SEEDS = 16
 """Episodes a policy is screened on."""
 CONFIRM_SEEDS = 96
 """Fresh episodes for a policy above the limit on the first ones; these decide, so that noise does not."""
-CLOSED_SEEDS = 8
+CLEARED_SEEDS = 32
+"""A policy that stays under the limit on the first so many fresh episodes is cleared without the others."""
+DONOR_SEEDS = 24
+"""Further seeds whose answers a guesser may know."""
 MARGIN = 1.64
 """Standard errors (at the limit itself) that a policy must exceed the limit by on the fresh episodes."""
+SMALL_WORLDS = 0.2
+"""A `floor_max` above this says that worlds are meant to be so small that luck, or performing a list that the
+observation shows, wins now and then; the checks of games whose solution is a list are laxer then."""
 MESSAGE_OPS = 512
 MESSAGE_CHARS = 400_000
+PLAUSIBLE_WORDS = 60
 LONGEST_EPISODE = 200
 """Turns after which an episode that should end is given up, even if the program declares more."""
 
 T = TypeVar("T")
+Judge = Callable[[str], Awaitable[str]]
+"""From a prompt to a model's reply. Raises a SpadeError when the model cannot be reached."""
 
 
 def battery_seeds(kind: str, count: int) -> list[int]:
     """The fixed seeds of one part of the battery (31-bit)."""
-    return [child_seed(0, "battery", kind, i) & 0x7FFFFFFF for i in range(count)]
+    return [child_seed(BATTERY_ROOT, "battery", kind, i) & 0x7FFFFFFF for i in range(count)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +80,25 @@ class Bench:
     cfg: ValidateConfig
     min_turns: int
     known: NoveltyIndex | None = None
+    type_override: str | None = None
+    judge: Judge | None = None
     facts: dict[str, float] = field(default_factory=dict)
     probes: list[Probe] = field(default_factory=list)
-    """Seeds of the oracle part; filled by the contract stage."""
+    """Seeds of the oracle part; filled by `survey`."""
     floor_probes: list[Probe] = field(default_factory=list)
+    donors: list[Probe] = field(default_factory=list)
     oracle: list[PlayTrace] = field(default_factory=list)
+    """Episodes of the solution, one a probe; filled by `perform`."""
     idle: list[PlayTrace] = field(default_factory=list)
     """Episodes of garbage, one a probe."""
     texts: list[str] = field(default_factory=list)
     """Every observation seen."""
+    sketch: str = ""
+    """What the game looks like from outside (`spade.envs.duplicates`); set by the stage near_duplicate."""
     _main: Worker | None = None
     _other: Worker | None = None
     _fresh: list[Probe] = field(default_factory=list)
+    _fresh_views: list[Probe] = field(default_factory=list)
 
     # --- workers ---------------------------------------------------------------------------------------
 
@@ -104,6 +126,8 @@ class Bench:
 
     async def ask(self, ops: Sequence[Request], kind: type[T], worker: Worker | None = None) -> list[T]:
         """Results of many operations of one kind; raises the first fault. Long lists are split."""
+        if not ops:
+            return []
         worker = worker or await self.main()
         results: list[T] = []
         for part in messages(ops):
@@ -111,15 +135,55 @@ class Bench:
                 results.append(cast(T, raise_fault(result)))
         return results
 
+    # --- what the program says of itself ---------------------------------------------------------------
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """The syntax tree. Raises Refused as the static screen does."""
+        return screen(self.program.code, self.cfg.max_code_chars, self.sandbox.cfg.numpy)
+
+    @cached_property
+    def letters(self) -> frozenset[str]:
+        """Words of the source's texts, case folded: what the program may treat specially is among them."""
+        try:
+            return frozenset(w.casefold() for w in literal_words(self.tree))
+        except Refused:
+            return frozenset()
+
+    @cached_property
+    def code_words(self) -> tuple[str, ...]:
+        """Short text and number constants of the source: commands and answers that the code knows."""
+        try:
+            return code_words(self.tree)
+        except Refused:
+            return ()
+
     @property
     def info_turns(self) -> int:
         """Turns an episode may take by the program's own word (25 if it does not say)."""
         return min(self._main.info.max_turns or MAX_TURNS, LONGEST_EPISODE) if self._main else MAX_TURNS
 
     @property
+    def floor_turns(self) -> int:
+        """Turns a blind player gets."""
+        return min(self.info_turns, MAX_TURNS)
+
+    @property
     def game_type(self) -> str:
-        """The program's own word."""
+        """The type asked for, else the program's own word."""
+        if self.type_override is not None:
+            return self.type_override
         return self._main.info.game_type if self._main else "multi_turn"
+
+    @property
+    def one_answer(self) -> bool:
+        """Whether every solution is a single answer and not a list of actions."""
+        return all(isinstance(p.solution, str) for p in self.probes)
+
+    @property
+    def small_worlds(self) -> bool:
+        """Whether luck, or performing a list that the observation shows, may win now and then."""
+        return self.cfg.floor_max > SMALL_WORLDS
 
     def act(self, content: str) -> str:
         """A policy's action as it reaches `step`: boxed, or bare for tool use."""
@@ -130,7 +194,7 @@ class Bench:
         """An action that means nothing."""
         return self.act(wrap_action(GARBAGE))
 
-    # --- measuring -------------------------------------------------------------------------------------
+    # --- gathering -------------------------------------------------------------------------------------
 
     async def probe(self, seeds: Sequence[int]) -> list[Probe]:
         """First observation and solution of each seed, on one reused instance."""
@@ -143,11 +207,43 @@ class Bench:
             probes.append(Probe(seed, text, found, actions, " ".join(map(bare, actions))))
         return probes
 
-    async def play_all(self, plays: Sequence[tuple[int, Sequence[str]]], turns: int) -> list[PlayTrace]:
-        """Brief episodes of (seed, actions), the actions given over and over for at most `turns`."""
-        return await self.ask(
-            [Op.play(0, s, a or [""], turns=turns, brief=True) for s, a in plays], PlayTrace
-        )
+    async def survey(self) -> None:
+        """Fill `probes`, `floor_probes` and `donors`, once."""
+        if self.probes:
+            return
+        if not (await self.main()).info.has_solution:
+            raise Refused(
+                "no_solution", "There is no method `solution`, so nobody can show the game can be won."
+            )
+        count = self.cfg.seeds
+        found = await self.probe(battery_seeds("oracle", count) + battery_seeds("floor", FLOOR_SEEDS))
+        if any(not p.actions for p in found):
+            raise Refused("no_solution", "`solution` returned an empty list.")
+        self.probes, self.floor_probes = found[:count], found[count:]
+        if self.one_answer:
+            self.donors = await self.probe(battery_seeds("donor", DONOR_SEEDS))
+
+    def script(self) -> list[Request]:
+        """The same questions for every worker: each probe on an instance of its own, won and then idled."""
+        ops: list[Request] = []
+        for k, probe in enumerate(self.probes, start=1):
+            ops += [Op.reset(k, probe.seed), Op.solution(k)]
+            ops.append(Op.play(k, probe.seed, probe.actions, after=[self.garbage] * 2))
+            ops.append(Op.play(k, probe.seed, [self.garbage], turns=self.info_turns, after=[self.garbage]))
+        return ops
+
+    async def perform(self) -> list[object]:
+        """Play the script once in the main worker: fill `oracle` and `idle`; the raw answers of that time."""
+        await self.survey()
+        if not self.oracle:
+            self._first = await self.ask(self.script(), object)
+            self.oracle = [t for t in self._first[2::4] if isinstance(t, PlayTrace)]
+            self.idle = [t for t in self._first[3::4] if isinstance(t, PlayTrace)]
+            for trace in (*self.oracle, *self.idle):
+                self.texts += trace.observations
+        return self._first
+
+    _first: list[object] = field(default_factory=list)
 
     async def fresh(self) -> list[Probe]:
         """Probes of the confirming seeds, measured once."""
@@ -155,46 +251,77 @@ class Bench:
             self._fresh = await self.probe(battery_seeds("confirm", CONFIRM_SEEDS))
         return self._fresh
 
-    def answers_of_others(self, distinct_actions: bool) -> tuple[str, ...]:
-        """Winning actions of the oracle seeds, most frequent first: what a cycler may know."""
-        pools = (p.actions if distinct_actions else p.actions[:1] for p in self.probes)
+    async def fresh_views(self) -> list[Probe]:
+        """The confirming seeds for policies, which need first observations alone."""
+        if not self._fresh_views:
+            seeds = battery_seeds("confirm", CONFIRM_SEEDS)
+            texts = await self.ask([Op.reset(0, s) for s in seeds], str)
+            self._fresh_views = [Probe(s, t, "", (), "") for s, t in zip(seeds, texts, strict=True)]
+        return self._fresh_views
+
+    @cached_property
+    def plausible(self) -> list[str]:
+        """Answers of several seeds, then words of their observations: what a wrong answer may look like."""
+        found = [p.answer for p in (*self.probes, *self.floor_probes)]
+        found += [w for p in self.floor_probes for w in p.observation.split()[:PLAUSIBLE_WORDS]]
+        return [a for a in dict.fromkeys(bare(a) for a in found) if a]
+
+    @cached_property
+    def answers_of_others(self) -> tuple[str, ...]:
+        """Winning actions of other seeds, most frequent first: what a cycler may know."""
+        pools = (p.actions for p in (*self.probes, *self.donors))
         return tuple(a for a, _ in Counter(a for pool in pools for a in pool).most_common())
+
+    # --- policies --------------------------------------------------------------------------------------
+
+    async def play_all(self, plays: Sequence[tuple[int, Sequence[str]]], turns: int) -> list[PlayTrace]:
+        """Brief episodes of (seed, actions), the actions given over and over for at most `turns`."""
+        return await self.ask(
+            [Op.play(0, s, a or [""], turns=turns, brief=True) for s, a in plays], PlayTrace
+        )
 
     def view(self, probe: Probe) -> View:
         """What a blind player may know about an episode."""
-        return View(probe.observation, self.floor_turns, self.answers_of_others(True), probe.seed)
+        return View(probe.observation, self.floor_turns, self.answers_of_others, probe.seed)
 
-    @property
-    def floor_turns(self) -> int:
-        """Turns a blind player gets."""
-        return min(self.info_turns, MAX_TURNS)
-
-    async def exceeding(self, policies: dict[str, Policy], limit: float) -> tuple[str, float] | None:
+    async def exceeding(
+        self, policies: dict[str, Policy], limit: float, seeds: int = FLOOR_SEEDS
+    ) -> tuple[str, float] | None:
         """First policy whose return is above the limit, with that return; None if all stay under.
 
-        Screened on `FLOOR_SEEDS` episodes; one that exceeds the limit there is decided on `CONFIRM_SEEDS`
+        Screened on `seeds` episodes; one that exceeds the limit there is decided on up to `CONFIRM_SEEDS`
         fresh ones. Updates the fact `floor_return` with the best screened or confirmed mean.
         """
-        means = await self._means(policies, self.floor_probes)
+        means = await self._means(policies, self.floor_probes[:seeds])
         for name, mean in means.items():
             decided = mean
             if mean > limit:
-                decided = (await self._means({name: policies[name]}, await self.fresh()))[name]
-                if above_limit(decided, limit, CONFIRM_SEEDS):
-                    return name, decided
+                policy = {name: policies[name]}
+                fresh = await self.fresh_views()
+                decided = (await self._means(policy, fresh[:CLEARED_SEEDS]))[name]
+                if decided > limit:
+                    decided = (await self._means(policy, fresh))[name]
+                    if above_limit(decided, limit, CONFIRM_SEEDS):
+                        return name, decided
             self.facts["floor_return"] = max(self.facts.get("floor_return", 0.0), decided)
         return None
 
     async def _means(self, policies: dict[str, Policy], probes: Sequence[Probe]) -> dict[str, float]:
+        """Mean return of each policy; equal plays of several policies are played once."""
         views = [self.view(p) for p in probes]
-        plays = [(v.seed, [self.act(a) for a in policy(v)]) for policy in policies.values() for v in views]
+        rows = {
+            name: [(v.seed, tuple(self.act(a) for a in policy(v)[: v.turns])) for v in views]
+            for name, policy in policies.items()
+        }
+        plays = list(dict.fromkeys(play for row in rows.values() for play in row))
         traces = await self.play_all(plays, self.floor_turns)
-        count = len(probes)
-        values = [t.value for t in traces]
-        return {n: sum(values[i * count : (i + 1) * count]) / count for i, n in enumerate(policies)}
+        value = {play: trace.value for play, trace in zip(plays, traces, strict=True)}
+        return {name: sum(value[play] for play in row) / len(row) for name, row in rows.items()}
 
     async def reactive(self, names: Sequence[str], probes: Sequence[Probe]) -> dict[str, float]:
         """Mean returns of closed-loop policies, all their episodes in lockstep."""
+        vocabulary = [bare(a) for a in self.answers_of_others]
+        policies = {name: CLOSED_LOOP[name](vocabulary) for name in names}
         live = {
             1000 + j * len(probes) + k: (name, probe.observation)
             for j, name in enumerate(names)
@@ -203,12 +330,13 @@ class Bench:
         starts = [Op.reset(i, probes[(i - 1000) % len(probes)].seed) for i in live]
         won = dict.fromkeys(names, 0.0)
         for turn in range(self.floor_turns):
-            moves = [Op.step(i, CLOSED_LOOP[name](text)) for i, (name, text) in live.items()]
+            moves = [Op.step(i, policies[name](text)) for i, (name, text) in live.items()]
             steps = (await self.ask([*starts, *moves] if turn == 0 else moves, object))[-len(moves) :]
             after: dict[int, tuple[str, str]] = {}
-            for (i, (name, _)), step in zip(live.items(), cast("list[StepResult]", steps), strict=True):
+            for (i, (name, text)), step in zip(live.items(), cast("list[StepResult]", steps), strict=True):
                 won[name] += step.reward if step.terminated else 0.0
-                if not (step.terminated or step.truncated):
+                # A policy of the latest observation alone goes on as before where that does not change.
+                if not (step.terminated or step.truncated) and step.observation != text:
                     after[i] = (name, step.observation)
             live = after
             if not live:
@@ -237,7 +365,7 @@ def messages(ops: Sequence[Request]) -> list[Sequence[Request]]:
     parts: list[Sequence[Request]] = []
     start = size = 0
     for index, op in enumerate(ops):
-        length = sum(len(a) for a in op[3]) if op[0] == "p" else 100
+        length = sum(map(len, op[3])) if op[0] == "p" else 100
         if index > start and (index - start >= MESSAGE_OPS or size + length > MESSAGE_CHARS):
             parts.append(ops[start:index])
             start, size = index, 0

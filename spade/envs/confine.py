@@ -11,6 +11,7 @@ attempts to escape end the process (SIGSYS).
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -19,6 +20,8 @@ import resource
 import struct
 
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+COLUMNS = {"x86_64": 0, "aarch64": 1}
+"""Place of an architecture in the tables below."""
 
 # System call numbers: (x86-64, aarch64), None where the architecture has no such call.
 ALLOWED: dict[str, tuple[int | None, int | None]] = {
@@ -105,17 +108,19 @@ _NR, _ARCH, _ARG = 0, 4, 16  # offsets in struct seccomp_data; arguments are 8 b
 _FCNTL_ALLOWED = (1, 2, 3)  # F_GETFD, F_SETFD, F_GETFL
 
 _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _PR_SET_PDEATHSIG = 4, 22, 38, 1
+_PR_CAPBSET_DROP, _LAST_CAPABILITY = 24, 63
 _LANDLOCK_CREATE, _LANDLOCK_RESTRICT = 444, 446
 _CAPSET = {"x86_64": 126, "aarch64": 91}
 
-_libc = ctypes.CDLL(None, use_errno=True)
+libc = ctypes.CDLL(None, use_errno=True)
 
 
 class ConfineError(OSError):
     """A layer could not be put in place."""
 
 
-def _check(result: int, what: str) -> int:
+def checked(result: int, what: str) -> int:
+    """`result` of a C call; raises ConfineError naming `what` if it failed."""
     if result < 0:
         code = ctypes.get_errno()
         raise ConfineError(code, f"{what}: {os.strerror(code)}")
@@ -143,7 +148,7 @@ def _argument(index: int, high: bool = False) -> bytes:
 
 
 def _special(arch: str) -> list[bytes]:
-    column = 0 if arch == "x86_64" else 1
+    column = COLUMNS[arch]
     number = {name: numbers[column] for name, numbers in SPECIAL.items()}
     refuse, allow = _op(_RET, _ERRNO | errno.EPERM), _op(_RET, _ALLOW)
     fcntl = [_argument(1), *(_op(_JEQ, c, len(_FCNTL_ALLOWED) - i) for i, c in enumerate(_FCNTL_ALLOWED))]
@@ -163,7 +168,7 @@ def _special(arch: str) -> list[bytes]:
 
 def build_filter(arch: str) -> bytes:
     """The seccomp program as an array of `struct sock_filter`, for `arch` ("x86_64" or "aarch64")."""
-    column = 0 if arch == "x86_64" else 1
+    column = COLUMNS[arch]
     program = [_op(_LD, _ARCH), _op(_JEQ, AUDIT_ARCH[arch], 1, 0), _op(_RET, _KILL), _op(_LD, _NR)]
     if arch == "x86_64":
         program += [_op(_JGE, _X32_BIT, 0, 1), _op(_RET, _KILL)]
@@ -184,7 +189,7 @@ def install_filter(program: bytes) -> None:
     """Install a seccomp program on this process; needs no_new_privs."""
     buffer = ctypes.create_string_buffer(program, len(program))
     struct_ = _FilterProgram(len(program) // 8, ctypes.cast(buffer, ctypes.c_void_p))
-    _check(_libc.prctl(_PR_SET_SECCOMP, 2, ctypes.byref(struct_), 0, 0), "seccomp filter")
+    checked(libc.prctl(_PR_SET_SECCOMP, 2, ctypes.byref(struct_), 0, 0), "seccomp filter")
 
 
 # --- Landlock ------------------------------------------------------------------------------------------
@@ -195,7 +200,7 @@ def landlock_ruleset() -> int:
 
     Raises ConfineError on kernels without Landlock.
     """
-    abi = _check(_libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1), "Landlock")
+    abi = checked(libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1), "Landlock")
     file_rights = {1: 13, 2: 14}.get(abi, 15 if abi < 5 else 16)
     handled = [(1 << file_rights) - 1]
     if abi >= 4:
@@ -204,24 +209,31 @@ def landlock_ruleset() -> int:
         handled.append(0b11)  # abstract unix sockets, signals
     attributes = struct.pack(f"={len(handled)}Q", *handled)
     size = ctypes.c_size_t(len(attributes))
-    return _check(_libc.syscall(_LANDLOCK_CREATE, attributes, size, 0), "Landlock ruleset")
+    return checked(libc.syscall(_LANDLOCK_CREATE, attributes, size, 0), "Landlock ruleset")
 
 
 def landlock_restrict(ruleset: int) -> None:
     """Apply a ruleset to this process; needs no_new_privs."""
-    _check(_libc.syscall(_LANDLOCK_RESTRICT, ruleset, 0), "Landlock restriction")
+    checked(libc.syscall(_LANDLOCK_RESTRICT, ruleset, 0), "Landlock restriction")
 
 
 # --- the rest ------------------------------------------------------------------------------------------
 
 
 def own_address_space() -> int:
-    """Size of this process's address space in bytes (0 where /proc is not readable)."""
+    """Size of this process's address space in bytes. Raises ConfineError where /proc is not there."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[0]) * resource.getpagesize()
-    except OSError:
-        return 0
+    except OSError as error:
+        text = "without /proc/self/statm no memory limit can be set"
+        raise ConfineError(error.errno, text) from error
+
+
+def first_to_die() -> None:
+    """When the machine runs out of memory, this process and its children go first."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")  # containers may forbid it
 
 
 def set_limits(memory_bytes: int, descriptors: int) -> None:
@@ -241,50 +253,37 @@ def set_limits(memory_bytes: int, descriptors: int) -> None:
 
 def die_with_parent() -> None:
     """SIGKILL for this process when its parent ends."""
-    _check(_libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0), "parent-death signal")
+    checked(libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0), "parent-death signal")
 
 
 def no_new_privs() -> None:
     """No later exec can gain privileges; the condition for Landlock and the filter."""
-    _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+    checked(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
 
 
 def drop_privileges(uid: int) -> None:
-    """Leave root for `uid` where there are other ids, then give up every capability."""
+    """Leave root for `uid`, then give up every capability.
+
+    Where only one id exists (a user namespace) or ids may not be changed, the id stays; it is a name without
+    power once the capabilities are gone, and the bounding set keeps them from coming back.
+    """
     if os.geteuid() == 0:
-        os.setgroups([])
-        os.setresgid(uid, uid, uid)
-        os.setresuid(uid, uid, uid)
+        try:
+            os.setgroups([])
+            os.setresgid(uid, uid, uid)
+            os.setresuid(uid, uid, uid)
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.EINVAL):
+                raise
+            _clear_bounding_set()
     header = struct.pack("=II", 0x20080522, 0)
     data = struct.pack("=6I", 0, 0, 0, 0, 0, 0)
-    _check(_libc.syscall(_CAPSET[machine()], header, data), "capset")
-    _check(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0), "dumpable")
+    checked(libc.syscall(_CAPSET[machine()], header, data), "capset")
+    checked(libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0), "dumpable")
     die_with_parent()  # changing ids clears it, so it comes last
 
 
-# --- namespaces (level L3) -----------------------------------------------------------------------------
-
-_NEW_ALL = 0x10000000 | 0x20000000 | 0x40000000 | 0x08000000 | 0x04000000 | 0x00020000
-_MS_PRIVATE, _MS_REC, _MNT_DETACH = 1 << 18, 1 << 14, 2
-_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
-
-
-def unshare_namespaces(uid: int) -> None:
-    """New user, pid (for children), net, ipc, uts and mount namespaces; only `uid` exists inside."""
-    outer_uid, outer_gid = os.geteuid(), os.getegid()
-    _check(_libc.unshare(_NEW_ALL), "unshare")
-    writes = (("setgroups", "deny"), ("uid_map", f"{uid} {outer_uid} 1"), ("gid_map", f"{uid} {outer_gid} 1"))
-    for name, text in writes:
-        with open(f"/proc/self/{name}", "w") as file:
-            file.write(text)
-    _check(_libc.sethostname(b"sandbox", 7), "sethostname")
-    _check(_libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None), "mount private")
-
-
-def empty_root() -> None:
-    """Replace the root of this mount namespace by an empty read-only file system."""
-    _check(_libc.mount(b"none", b"/tmp", b"tmpfs", 0, b"size=4k,mode=555"), "mount tmpfs")
-    os.chdir("/tmp")
-    _check(_libc.syscall(_PIVOT_ROOT[machine()], b".", b"."), "pivot_root")
-    _check(_libc.umount2(b".", _MNT_DETACH), "umount")
-    os.chdir("/")
+def _clear_bounding_set() -> None:
+    for capability in range(_LAST_CAPABILITY + 1):
+        if libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
+            return  # past the last one, or not ours to change

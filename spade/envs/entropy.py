@@ -90,20 +90,22 @@ class SeededRandom(_Random):
 class Stream:
     """The generator behind `random.random()` and friends for one instance; built when first used."""
 
-    __slots__ = ("_generator", "_seed")
+    __slots__ = ("_generator", "first_seed", "numpy")
 
     def __init__(self) -> None:
-        self._seed: int | None = 0
+        self.first_seed: int | None = 0
         self._generator: random.Random | None = None
+        self.numpy: Any = None
+        """The instance's `numpy.random.RandomState`, made by `numpy_entropy` when first used."""
 
     def restart(self, seed: int | None) -> None:
         """Forget the past; the next use starts from `seed`."""
-        self._seed, self._generator = seed, None
+        self.first_seed, self._generator, self.numpy = seed, None, None
 
     def generator(self) -> random.Random:
         """The generator itself."""
         if self._generator is None:
-            self._generator = SeededRandom(0 if self._seed is None else self._seed)
+            self._generator = SeededRandom(0 if self.first_seed is None else self.first_seed)
         return self._generator
 
 

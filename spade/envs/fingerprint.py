@@ -119,11 +119,17 @@ def shingles(code: str) -> frozenset[int]:
     return frozenset(int.from_bytes(d, "big") for d in digests)
 
 
+def similarity(a: frozenset[str], b: frozenset[str]) -> float:
+    """Jaccard similarity of two sets; 0 for an empty one."""
+    return len(a & b) / len(a | b) if a and b else 0.0
+
+
 class NoveltyIndex:
     """Known programs. A twin has the same canonical text; with a `threshold` also one with nearly the same.
 
     `threshold` is the Jaccard similarity of token shingles from which on programs count as twins (None: only
-    equal ones). `capacity` programs are remembered; the oldest leaves first.
+    equal ones). A lookalike has nearly the same sketch (`spade.envs.duplicates`). `capacity` programs are
+    remembered; the oldest leaves first.
     """
 
     def __init__(self, threshold: float | None = None, capacity: int = 100_000) -> None:
@@ -131,19 +137,23 @@ class NoveltyIndex:
         self.capacity = capacity
         self._ids: OrderedDict[str, str] = OrderedDict()  # fingerprint to program id
         self._shingles: dict[str, frozenset[int]] = {}
+        self._sketches: dict[str, frozenset[str]] = {}
 
     def __len__(self) -> int:
         return len(self._ids)
 
-    def add(self, program: EnvProgram) -> None:
-        """Remember a program."""
+    def add(self, program: EnvProgram, sketch: str = "") -> None:
+        """Remember a program, and its verdict's sketch if there is one."""
         key = fingerprint(program.code)
         self._ids[key] = program.id
+        if sketch:
+            self._sketches[key] = frozenset(sketch.split(","))
         if self.threshold is not None:
             self._shingles[key] = shingles(program.code)
         while len(self._ids) > self.capacity:
             oldest, _ = self._ids.popitem(last=False)
             self._shingles.pop(oldest, None)
+            self._sketches.pop(oldest, None)
 
     def twin_of(self, program: EnvProgram) -> str | None:
         """Id of a known program that is the same game, or None."""
@@ -157,11 +167,24 @@ class NoveltyIndex:
                 return self._ids[key]
         return None
 
+    def lookalike(self, sketch: str, threshold: float = 1.0, besides: str = "") -> str | None:
+        """Id of a known program (not `besides`) whose sketch is at least `threshold` similar, or None."""
+        mine = frozenset(sketch.split(",")) - {""}
+        for key, theirs in self._sketches.items():
+            if similarity(mine, theirs) >= threshold and self._ids[key] != besides:
+                return self._ids[key]
+        return None
+
     def state_dict(self) -> dict[str, Any]:
         """JSON-able state."""
-        return {"ids": dict(self._ids), "shingles": {k: sorted(v) for k, v in self._shingles.items()}}
+        return {
+            "ids": dict(self._ids),
+            "shingles": {k: sorted(v) for k, v in self._shingles.items()},
+            "sketches": {k: ",".join(sorted(v)) for k, v in self._sketches.items()},
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` gave."""
         self._ids = OrderedDict(state["ids"])
         self._shingles = {k: frozenset(v) for k, v in state["shingles"].items()}
+        self._sketches = {k: frozenset(v.split(",")) for k, v in state.get("sketches", {}).items()}

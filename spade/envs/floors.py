@@ -7,18 +7,32 @@ not whether the answer is somewhere in the text, but whether a script that canno
 
 from __future__ import annotations
 
+import ast
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 
 from spade.envs.contract import wrap_action
 
 COMMON = ("yes", "no", "0", "1", "2", "true", "false", "a", "b", "c", "d", "none", "10", "up", "left", "ok")
+_COMMANDS_TEXT = (
+    "help hint quit exit reset restart skip pass answer solution show reveal debug cheat admin win solve "
+    "done submit start look wait"
+)
+COMMANDS = (*_COMMANDS_TEXT.split(), "give up")
+"""Words that programs treat specially without saying so."""
+STALL = ("wait", "pass", "stay", "skip", "rest", "look", "done", "hold")
 GARBAGE = "zxqv 77 !?"
 MAX_WORDS = 60
+MAX_CODE_WORDS = 120
+MAX_GUESSED = 80
+CODE_WORD_CHARS = 40
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _WORD = re.compile(r"-?\w+(?:[./'-]\w+)*")
+_LETTERS = re.compile(r"[A-Za-z]{2,}")
+_ITEM = re.compile(r"[,;|:\n()\[\]]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,27 +51,79 @@ class View:
 Policy = Callable[[View], Sequence[str]]
 
 
-def numbers(text: str) -> list[str]:
+@lru_cache(maxsize=1024)
+def numbers(text: str) -> tuple[str, ...]:
     """Numbers of a text, in order."""
-    return _NUMBER.findall(text)
+    return tuple(_NUMBER.findall(text))
 
 
-def words(text: str) -> list[str]:
+@lru_cache(maxsize=1024)
+def words(text: str) -> tuple[str, ...]:
     """Words (and numbers) of a text, in order."""
-    return _WORD.findall(text)
+    return tuple(_WORD.findall(text))
+
+
+def items(text: str) -> list[str]:
+    """Pieces of a text between commas, colons, brackets and line ends: what a list of options consists of."""
+    return [p for p in (part.strip(" .!?'\"") for part in _ITEM.split(text)) if 0 < len(p) <= CODE_WORD_CHARS]
+
+
+@lru_cache(maxsize=64)
+def _constants(tree: ast.Module) -> tuple[tuple[object, bool], ...]:
+    """Constants of a program in order, each with whether it is a statement of its own (a docstring)."""
+    alone: set[int] = set()
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr):
+            alone.add(id(node.value))  # a statement comes before its parts
+        elif isinstance(node, ast.Constant):
+            found.append((node.value, id(node) in alone))
+    return tuple(found)
+
+
+def code_words(tree: ast.Module) -> tuple[str, ...]:
+    """Short text and whole-number constants of a program: what its code may compare an action with."""
+    found: dict[str, None] = {}
+    for value, alone in _constants(tree):
+        if alone or isinstance(value, bool):
+            continue
+        if isinstance(value, int) and abs(value) < 10**9:
+            found[str(value)] = None
+        elif isinstance(value, str) and len(value) <= CODE_WORD_CHARS:
+            text = value.strip()
+            if text and not set(text) & set("{}\\<>"):
+                found[text] = None
+    return tuple(found)[:MAX_CODE_WORDS]
+
+
+def literal_words(tree: ast.Module) -> list[str]:
+    """Words in the texts of a program, regular expressions and docstrings included."""
+    texts = [value for value, _ in _constants(tree) if isinstance(value, str)]
+    return list(dict.fromkeys(w for t in texts for w in _LETTERS.findall(t)))
+
+
+def guessed_commands(tree: ast.Module) -> list[str]:
+    """Words of a program's texts as commands: alone, with one number, with two."""
+    known = literal_words(tree)[:MAX_GUESSED]
+    return [f"{word}{tail}" for word in known for tail in ("", " 1", " 0 0", " 2 3")]
 
 
 def _boxed(contents: Sequence[str], fallback: str = "0") -> list[str]:
     return [wrap_action(c) for c in contents[:MAX_WORDS]] or [wrap_action(fallback)]
 
 
-def _distinct(items: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys(items))
+def _distinct(found: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(found))
 
 
-def _common(view: View, part: int) -> list[str]:
-    start = part * view.turns
-    return _boxed(COMMON[start : start + view.turns])
+def in_turns(contents: Sequence[str], turns: int, name: str) -> dict[str, Policy]:
+    """Policies that together try all `contents`, each as many as there are turns."""
+
+    def say(part: Sequence[str]) -> Policy:
+        return lambda view: _boxed(part)
+
+    starts = range(0, len(contents), turns)
+    return {f"{name}_{n}": say(contents[i : i + turns]) for n, i in enumerate(starts, start=1)}
 
 
 def _count(view: View) -> list[str]:
@@ -80,49 +146,78 @@ def _dump(view: View) -> list[str]:
 
 
 def _random_answers(view: View) -> list[str]:
-    rng = random.Random(view.seed)
+    rng = random.Random(f"policy {view.seed}")  # never the stream that the program itself draws from
     return [rng.choice(view.answers) for _ in range(view.turns)] if view.answers else _boxed([])
 
 
 OPEN_LOOP: dict[str, Policy] = {
-    "silence": lambda view: [""],
-    "empty_box": lambda view: [wrap_action("")],
-    "garbage": lambda view: [wrap_action(GARBAGE)],
-    "echo": lambda view: [wrap_action(re.sub(r"[{}\\]", " ", view.observation)[:2000])],
     "numbers": lambda view: _boxed(_distinct(numbers(view.observation))),
     "numbers_backwards": lambda view: _boxed(_distinct(numbers(view.observation)[::-1])),
     "words": lambda view: _boxed(_distinct(words(view.observation))),
     "words_backwards": lambda view: _boxed(_distinct(words(view.observation)[::-1])),
+    "items": lambda view: _boxed(_distinct(items(view.observation))),
     "counting": _count,
     "counting_from_first": _count_from_first,
     "midpoint": _midpoint,
-    "dump": _dump,
     "best_answers": lambda view: list(view.answers) or _boxed([]),
 }
 """Decided by the first observation alone."""
 
+BLIND: dict[str, Policy] = {
+    "silence": lambda view: [""],
+    "empty_box": lambda view: [wrap_action("")],
+    "garbage": lambda view: [wrap_action(GARBAGE)],
+    "echo": lambda view: [wrap_action(re.sub(r"[{}\\]", " ", view.observation)[:2000])],
+    "dump": _dump,
+}
+"""What wins always or never: a few episodes tell."""
+
 RANDOM: dict[str, Policy] = {"random_answers": _random_answers}
 """Plays winning actions of other seeds at random: it knows the vocabulary of the game and nothing else."""
 
-CLOSED_LOOP: dict[str, Callable[[str], str]] = {
-    "echo_last": lambda text: wrap_action(re.sub(r"[{}\\]", " ", text)[:2000]),
-    "last_number": lambda text: wrap_action((numbers(text) or ["0"])[-1]),
-    "last_word": lambda text: wrap_action((words(text) or [""])[-1]),
-    "first_number": lambda text: wrap_action((numbers(text) or ["0"])[0]),
+
+def _named(text: str, vocabulary: Sequence[str], last: bool) -> str:
+    """The action of the vocabulary that a text names first (or last); the garbage action if it names none."""
+    padded = f" {' '.join(words(text))} ".casefold()
+    find = padded.rfind if last else padded.find
+    places = {a: find(f" {' '.join(words(a))} ".casefold()) for a in vocabulary[:MAX_WORDS] if words(a)}
+    seen = {a: place for a, place in places.items() if place >= 0}
+    if not seen:
+        return wrap_action(GARBAGE)
+    return wrap_action((max if last else min)(seen, key=lambda a: (seen[a], len(a))))
+
+
+Reactive = Callable[[Sequence[str]], Callable[[str], str]]
+CLOSED_LOOP: dict[str, Reactive] = {
+    "echo_last": lambda known: lambda text: wrap_action(re.sub(r"[{}\\]", " ", text)[:2000]),
+    "last_number": lambda known: lambda text: wrap_action((numbers(text) or ["0"])[-1]),
+    "last_word": lambda known: lambda text: wrap_action((words(text) or [""])[-1]),
+    "first_number": lambda known: lambda text: wrap_action((numbers(text) or ["0"])[0]),
+    "named_first": lambda known: lambda text: _named(text, known, last=False),
+    "named_last": lambda known: lambda text: _named(text, known, last=True),
 }
-"""From the latest observation to the next action."""
+"""From winning actions of other seeds, and then the latest observation, to the next action."""
 
 
 def open_loop(turns: int) -> dict[str, Policy]:
     """All open-loop policies for a game of `turns` turns, the common answers cut into as many as fit."""
-    parts = -(-len(COMMON) // turns)
-    common = {f"common_{p + 1}": (lambda view, part=p: _common(view, part)) for p in range(min(parts, 8))}
-    return {**OPEN_LOOP, **common}
+    common = in_turns(COMMON, turns, "common")
+    return {**OPEN_LOOP, **{n: p for k, (n, p) in enumerate(common.items()) if k < 8}}
+
+
+def stalling(known: Collection[str]) -> dict[str, Policy]:
+    """Policies that do the same harmless thing in every turn, for those of `STALL` that the code knows."""
+
+    def stall(word: str) -> Policy:
+        return lambda view: [wrap_action(word)]
+
+    return {f"stall_{w}": stall(w) for w in STALL if w in known}
 
 
 # --- readers -------------------------------------------------------------------------------------------
 
 READ_POSITIONS = 8
+CONTEXT_CHARS = (3, 8)
 
 
 def plain(text: str) -> str:
@@ -130,11 +225,15 @@ def plain(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
-SPLITS: dict[str, Callable[[str], list[str]]] = {
+SPLITS: dict[str, Callable[[str], Sequence[str]]] = {
     "number": numbers,
     "word": words,
     "line": lambda text: [line for line in text.splitlines() if line.strip()],
     "quoted text": lambda text: re.findall(r"[\"'`]([^\"'`]+)[\"'`]", text),
+    "item": items,
+    "marked text": lambda text: re.findall(r"[*_#=~]+ ?([^\s*_#=~][^*_#=~\n]*?) ?[*_#=~.]+", text),
+    "run of digits": lambda text: re.findall(r"\d+", text),
+    "run of letters": lambda text: re.findall(r"[^\W\d_]+", text),
 }
 
 
@@ -142,37 +241,66 @@ def reading_rates(observations: Sequence[str], answers: Sequence[str]) -> dict[s
     """How often each reader of a fixed place (n-th number, word, line, quoted text from either end) is right.
 
     From each rate the same reader's success with the answer of the next episode is taken off (permutation
-    control), so that small answer spaces raise no false alarm.
+    control), so that small answer spaces raise no false alarm. Readers that are never right are left out.
     """
     own = [plain(a) for a in answers]
     crossed = own[1:] + own[:1]
     rates: dict[str, float] = {}
     for kind, split in SPLITS.items():
-        rows = [[plain(item) for item in split(text)] for text in observations]
+        rows = [split(text) for text in observations]
         for n in range(READ_POSITIONS):
             for position, end in ((n, "start"), (-1 - n, "end")):
-                read = [row[position] if -len(row) <= position < len(row) else None for row in rows]
-                hits = sum((r == a) - (r == c) for r, a, c in zip(read, own, crossed, strict=True))
-                rates[f"{kind} {n + 1} from the {end}"] = hits / len(own)
+                hits = 0
+                for row, mine, other in zip(rows, own, crossed, strict=True):
+                    if -len(row) <= position < len(row):
+                        read = plain(row[position])
+                        hits += (read == mine) - (read == other)
+                if hits:
+                    rates[f"{kind} {n + 1} from the {end}"] = hits / len(own)
     return rates
 
 
-def context_reader(observation: str, answer: str) -> Callable[[str], str] | None:
-    """A reader of "whatever follows these two words", learnt from one observation that shows its answer."""
-    answer_words, seen = words(answer), words(observation)
-    size = len(answer_words)
-    if not size:
-        return None
-    for start in range(1, len(seen) - size + 1):
-        if [w.casefold() for w in seen[start : start + size]] == [w.casefold() for w in answer_words]:
-            before = tuple(seen[max(0, start - 2) : start])
-            return lambda text: _after(words(text), before, size)
-    return None
+def character_readers(observation: str, answer: str) -> list[Callable[[str], str]]:
+    """Readers of "whatever stands after these characters and before that one", learnt from one text."""
+    place = observation.find(answer) if len(answer) > 1 else -1
+    if place < 1:
+        return []
+    end = observation[place + len(answer) : place + len(answer) + 1]
+    befores = [observation[max(0, place - width) : place] for width in CONTEXT_CHARS]
+    return [partial(_between, before=before, end=end) for before in befores]
 
 
-def _after(seen: Sequence[str], before: tuple[str, ...], size: int) -> str:
-    width = len(before)
-    for start in range(width, len(seen) - size + 1):
-        if tuple(seen[start - width : start]) == before:
-            return " ".join(seen[start : start + size])
+def _between(text: str, before: str, end: str) -> str:
+    start = text.find(before)
+    if start < 0:
+        return ""
+    start += len(before)
+    stop = text.find(end, start) if end else len(text)
+    return text[start : stop if stop >= 0 else len(text)]
+
+
+def context_readers(observation: str, answer: str) -> list[Callable[[str], str]]:
+    """Readers of "whatever follows, or precedes, these two words", learnt from one text with its answer."""
+    wanted, seen = [w.casefold() for w in words(answer)], words(observation)
+    size = len(wanted)
+    found: list[Callable[[str], str]] = []
+    for start in range(len(seen) - size + 1 if size else 0):
+        if [w.casefold() for w in seen[start : start + size]] == wanted:
+            before, after = seen[max(0, start - 2) : start], seen[start + size : start + size + 2]
+            if before:
+                found.append(partial(_beside, marks=before, size=size, after=True))
+            if after:
+                found.append(partial(_beside, marks=after, size=size, after=False))
+            break
+    return found
+
+
+def _beside(text: str, marks: Sequence[str], size: int, after: bool) -> str:
+    """The `size` words after (or before) the first place where the words `marks` stand."""
+    seen, width = words(text), len(marks)
+    for start in range(len(seen) - width + 1):
+        if list(seen[start : start + width]) == list(marks):
+            begin = start + width if after else start - size
+            if begin >= 0:
+                return " ".join(seen[begin : begin + size])
     return ""

@@ -107,11 +107,12 @@ async def _collect(program: EnvProgram, worker: Worker) -> HintFacts:
         others = [a for plan in plans[k + 1 :] + plans[:k] for a in plan[:2]]
         for actions in (plans[k], [garbage], others):
             plays.append(Op.play(0, seed, actions or [garbage], turns=worker.info.turns))
-    traces = [cast(PlayTrace, raise_fault(r)) for r in await worker.batch(plays)]
+    *played, tools = [raise_fault(r) for r in await worker.batch([*plays, Op.tools(0)])]
+    traces = cast("list[PlayTrace]", played)
     return HintFacts(
         solutions=tuple(tuple(bare(a) for a in plan) for plan in plans),
         first=tuple(cast("list[str]", answers[0::2])),
-        shown=_shown([*(o for t in traces for o in t.observations), json.dumps(worker.info.tools)]),
+        shown=_shown([*(o for t in traces for o in t.observations), json.dumps(tools)]),
         literals=source_literals(program.code),
     )
 

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import socket
 import subprocess
-import sys
+from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Protocol
 
-from spade.envs.contract import ALLOWED_MODULES
+from spade.envs import usage
+from spade.envs.control import Inbox, Message, pack
+from spade.envs.launch import PROGRAMS, Guest, Place, clean_environment, zygote_command
 from spade.errors import SandboxError
 
-START_SECONDS = 30.0
-NOBODY = 65534
-"""User and group id of workers where the parent is root or has namespaces of its own."""
+__all__ = ["PROGRAMS", "Child", "Guest", "Place", "ZygoteLink"]
 
-_FOLDER = Path(__file__).parent
+START_SECONDS = 30.0
+MEMORY_LOOK_SECONDS = 0.02
+"""Between two looks at the workers' memory, where the system does not enforce a limit itself (L1)."""
 
 
 class Child(Protocol):
@@ -35,55 +35,95 @@ class Child(Protocol):
     def on_exit(self, status: int | None) -> None:
         """The process is gone; wait status, or None if the zygote itself was lost."""
 
+    def on_memory(self, mebibytes: int) -> None:
+        """The process takes more than `mebibytes`; only called at levels whose limit the parent enforces."""
+
 
 class ZygoteLink:
     """One zygote process and the workers it forked."""
 
-    def __init__(self, level: str, process: subprocess.Popen[bytes], control: socket.socket) -> None:
-        self.level = level
+    def __init__(
+        self, place: Place, process: subprocess.Popen[bytes], control: socket.socket, memory_mb: int
+    ) -> None:
+        self.place = place
+        self.level = place.level
         self.process = process
         self.control = control
+        self.memory_mb = memory_mb
         self.children: dict[int, Child] = {}
         self.dead = False
+        self.refused: list[str] = []
+        """Why nothing stronger could be had."""
         self.on_death: Callable[[], None] = lambda: None
+        self._inbox = Inbox()
+        self._unsent = deque[tuple[bytes, int | None]]()
+        self._lent: dict[int, int] = {}  # worker number to a copy of its channel, see `spawn`
+        self._pids: dict[int, int] = {}  # of workers without pidfd
+        self._base = 0  # bytes of the zygote itself
+        self._watching = False
 
     @classmethod
-    async def start(cls, level: str, hash_seed: int, memory_mb: int) -> ZygoteLink:
-        """Start a zygote at `level`. Raises SandboxError when the level cannot be had here."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        settings = {
-            "level": level,
-            "memory_mb": memory_mb,
-            "uid": NOBODY,
-            "modules": ALLOWED_MODULES,
-            "tools": str(_FOLDER / "tools.py"),
-        }
-        command = [sys.executable, "-s", "-S", "-P", "-B", str(_FOLDER / "zygote.py")]
-        command += [str(theirs.fileno()), json.dumps(settings)]
-        process = subprocess.Popen(
-            command,
-            env=clean_environment(hash_seed),
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
-            start_new_session=True,
-        )
-        theirs.close()
+    async def start(
+        cls,
+        place: Place | str,
+        hash_seed: int,
+        memory_mb: int,
+        numpy: bool = False,
+        guest: Guest = PROGRAMS,
+    ) -> ZygoteLink:
+        """Start a zygote. Raises SandboxError when this level cannot be had here."""
+        if isinstance(place, str):
+            place = Place(place, "own" if place == "L3" else "")
+        ours, theirs = socket.socketpair()
+        with theirs:
+            command = zygote_command(place, theirs.fileno(), hash_seed, memory_mb, numpy, guest)
+            try:
+                process = subprocess.Popen(
+                    command,
+                    env=clean_environment(hash_seed),
+                    cwd="/",
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                )
+            except OSError as error:
+                ours.close()
+                text = f"Sandbox level {place} is not available here: {command[0]}: {error.strerror}."
+                raise SandboxError(text) from error
         ours.setblocking(False)
-        link = cls(level, process, ours)
-        try:
-            async with asyncio.timeout(START_SECONDS):
-                data = await asyncio.get_running_loop().sock_recv(ours, 1 << 16)
-        except TimeoutError:
-            data = b""
-        first = json.loads(data) if data else {"error": "the sandbox process ended or did not answer"}
+        link = cls(place, process, ours, memory_mb)
+        first = await link._first_message()
         if "ready" not in first:
             await link.close()
-            raise SandboxError(f"Sandbox level {level} is not available here: {first['error']}.")
+            raise SandboxError(f"Sandbox level {place} is not available here: {first['error']}.")
+        if link.level == "L1":
+            link._base = usage.resident_bytes(process.pid)
         asyncio.get_running_loop().add_reader(ours, link._readable)
         return link
+
+    async def _first_message(self) -> Message:
+        readable = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self.control, readable.set)
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                while True:
+                    await readable.wait()
+                    readable.clear()
+                    messages = self._inbox.receive(self.control)
+                    if messages is None:
+                        break
+                    if messages:
+                        return messages[0][0]
+        except (TimeoutError, OSError):
+            pass
+        finally:
+            loop.remove_reader(self.control)
+        return {"error": "the sandbox process ended or did not answer"}
+
+    # --- requests --------------------------------------------------------------------------------------
 
     def spawn(
         self, child: Child, channel: socket.socket, mode: str, probe: dict[str, Any] | None = None
@@ -91,56 +131,130 @@ class ZygoteLink:
         """Ask for a worker that serves `channel`. Raises SandboxError if the zygote cannot be reached."""
         request = {"id": child.number, "mode": mode, "probe": probe or {}}
         self.children[child.number] = child
+        # A copy stays open until the zygote answers: a descriptor waiting in a full queue must not close,
+        # and macOS can lose one that is closed on our side while it is still on its way.
+        self._lent[child.number] = os.dup(channel.fileno())
         try:
-            socket.send_fds(self.control, [json.dumps(request).encode()], [channel.fileno()])
+            self._send(request, self._lent[child.number])
         except OSError as error:
             del self.children[child.number]
+            self._take_back(child.number)
             raise SandboxError(f"The sandbox process cannot be reached ({error.strerror}).") from error
+        if self.level == "L1" and not self._watching:
+            self._watch_memory()
 
     def kill(self, number: int) -> None:
-        """Kill through the zygote; only where the kernel has no pidfd."""
+        """Kill through the zygote; where there is no pidfd."""
         with contextlib.suppress(OSError):
-            self.control.send(json.dumps({"kill": number}).encode())
+            self._send({"kill": number})
+
+    def _send(self, message: Message, descriptor: int | None = None) -> None:
+        if self.dead:
+            raise OSError(0, "it has ended")
+        data = pack(message if descriptor is None else {**message, "fd": 1})
+        self._unsent.append((data, descriptor))
+        if len(self._unsent) == 1 and not self._flush():
+            asyncio.get_running_loop().add_writer(self.control, self._writable)
+
+    def _flush(self) -> bool:
+        """Send what the socket takes; whether all is sent. Raises OSError when the zygote is gone."""
+        while self._unsent:
+            data, descriptor = self._unsent[0]
+            descriptors = [] if descriptor is None else [descriptor]
+            try:
+                sent = socket.send_fds(self.control, [data], descriptors)
+            except BlockingIOError:
+                return False
+            except OSError:
+                self._unsent.clear()
+                raise
+            if sent < len(data):
+                self._unsent[0] = (data[sent:], None)
+            else:
+                self._unsent.popleft()
+        return True
+
+    def _writable(self) -> None:
+        done = True  # a zygote that is gone is noticed by the reader
+        with contextlib.suppress(OSError):
+            done = self._flush()
+        if done:
+            asyncio.get_running_loop().remove_writer(self.control)
+
+    def _take_back(self, number: int) -> None:
+        if (copy := self._lent.pop(number, None)) is not None:
+            os.close(copy)
+
+    # --- reports ---------------------------------------------------------------------------------------
 
     def _readable(self) -> None:
         while not self.dead:
             try:
-                data, descriptors, _, _ = socket.recv_fds(self.control, 1 << 16, 4)
+                messages = self._inbox.receive(self.control)
             except BlockingIOError:
                 return
             except OSError:
-                data, descriptors = b"", []
-            if not data:
+                messages = None
+            if messages is None:
                 self._lost()
                 return
-            self._dispatch(json.loads(data), descriptors)
+            for message, descriptor in messages:
+                self._dispatch(message, descriptor)
 
-    def _dispatch(self, message: dict[str, Any], descriptors: list[int]) -> None:
+    def _dispatch(self, message: Message, descriptor: int | None) -> None:
+        number = message["exit"] if "exit" in message else message["id"]
+        self._take_back(number)
         if "exit" in message:
-            child = self.children.pop(message["exit"], None)
+            self._pids.pop(number, None)
+            child = self.children.pop(number, None)
             if child is not None:
                 child.on_exit(message["status"])
             return
-        child = self.children.get(message["id"])
+        child = self.children.get(number)
         if child is None:
-            for descriptor in descriptors:
+            if descriptor is not None:
                 os.close(descriptor)
             return
-        child.on_started(message["pid"], descriptors[0] if descriptors else None)
+        if descriptor is None:
+            self._pids[number] = message["pid"]
+        child.on_started(message["pid"], descriptor)
+
+    def _watch_memory(self) -> None:
+        """End workers above the memory limit; runs while there are any."""
+        limit = self._base + (self.memory_mb << 20)
+        for number, pid in list(self._pids.items()):
+            if usage.resident_bytes(pid) > limit and number in self.children:
+                self.children[number].on_memory(self.memory_mb)
+        self._watching = bool(self.children) and not self.dead
+        if self._watching:
+            asyncio.get_running_loop().call_later(MEMORY_LOOK_SECONDS, self._watch_memory)
+
+    # --- the end ---------------------------------------------------------------------------------------
 
     def _lost(self) -> None:
-        self.dead = True
-        asyncio.get_running_loop().remove_reader(self.control)
+        self._stop()
+        if self.level in ("L1", "L0"):  # elsewhere the kernel ends workers with their zygote
+            for pid in self._pids.values():
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
         children, self.children = list(self.children.values()), {}
         for child in children:
             child.on_exit(None)
         self.on_death()
 
+    def _stop(self) -> None:
+        self.dead = True
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self.control)
+        loop.remove_writer(self.control)
+        self._unsent.clear()
+        for number in list(self._lent):
+            self._take_back(number)
+
     async def close(self) -> None:
         """End the zygote and with it every worker."""
         if not self.dead:
-            self.dead = True
-            asyncio.get_running_loop().remove_reader(self.control)
+            self._stop()
         # The zygote kills and reaps its children when its control socket closes; SIGKILL if it is stuck.
         self.control.close()
         try:
@@ -148,18 +262,3 @@ class ZygoteLink:
         except subprocess.TimeoutExpired:
             os.killpg(self.process.pid, signal.SIGKILL)
             await asyncio.to_thread(self.process.wait)
-
-
-def clean_environment(hash_seed: int) -> dict[str, str]:
-    """The six variables of a zygote, and the library path where the interpreter itself needs one."""
-    fixed = {
-        "PATH": "/usr/bin:/bin",
-        "HOME": "/",
-        "LANG": "C.UTF-8",
-        "LC_ALL": "C.UTF-8",
-        "TZ": "UTC",
-        "PYTHONHASHSEED": str(hash_seed),
-    }
-    if library_path := os.environ.get("LD_LIBRARY_PATH"):
-        fixed["LD_LIBRARY_PATH"] = library_path
-    return fixed

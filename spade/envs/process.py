@@ -5,29 +5,42 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import select
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 
+from spade.envs.channels import Channels
 from spade.envs.link import ZygoteLink
+from spade.envs.usage import cpu_seconds
 from spade.envs.wire import (
     FrameReader,
     OpResult,
     ProtocolError,
     Request,
     Value,
-    check_result,
+    check_results,
     decode_answer,
+    encode_parts,
     encode_request,
 )
 from spade.errors import FaultCode, ProgramFault, SandboxError
 
 START_SECONDS = 30.0
 """A worker that has not started by then is lost (the machine's fault, not the program's)."""
-DEATH_NOTICE_SECONDS = 0.25
-"""Time between a closed channel and the zygote's word that the process is gone."""
+DEATH_NOTICE_SECONDS = 1.0
+"""Time a process may take to die after its channel is closed; one that lives on has closed it on purpose."""
+WATCH_SECONDS = 0.0003
+"""Time a lone worker is watched without sleeping; being woken takes longer than many an answer."""
+TURN_SECONDS = 0.005
+"""Longest time in which answers watched for keep the event loop from everything else."""
+WATCH_PAUSE = 16
+"""Messages without watching after one that was not answered in this time."""
+READ_BYTES = 1 << 16
+"""Bytes taken from a channel at once; a larger buffer would be mapped and unmapped by each read."""
 
 
 class Ended(StrEnum):
@@ -48,20 +61,30 @@ class Ended(StrEnum):
 class Process:
     """One worker process. One batch at a time; a second waits for the first."""
 
-    def __init__(self, number: int, link: ZygoteLink, cpu_seconds: float, wall_seconds: float) -> None:
+    def __init__(
+        self, number: int, link: ZygoteLink, cpu_seconds: float, wall_seconds: float, channels: Channels
+    ) -> None:
         self.number = number
         self.ended: Ended | None = None
         self.violations: list[str] = []
         """Forbidden attempts the worker noted, oldest first."""
+        self.strict = False
+        """Whether a forbidden attempt ends the process and fails its whole batch."""
         self.on_end: Callable[[Process], None] = lambda _: None
-        self.on_busy: Callable[[Process], None] = lambda _: None
+        self.on_forked: Callable[[Process], None] = lambda _: None
+        """Called once when the process exists, or when it is known that it will not."""
+        self.on_busy: Callable[[Process], bool] = lambda _: False
+        """Called when an answer is awaited; says whether nothing else has to be attended to meanwhile."""
         self._link = link
-        self._limits = (cpu_seconds, wall_seconds)
+        self._channels = channels
+        self.limits = (cpu_seconds, wall_seconds)
+        """CPU and wall seconds one operation may take."""
         self._loop = asyncio.get_running_loop()
         self._lock = asyncio.Lock()
         self._fault: ProgramFault | None = None
         self._started = False
-        self._pid = 0  # 0 also where it cannot be known; then only the wall limit applies
+        self.pid = 0
+        """0 before it started and where it cannot be known; then only the wall limit applies."""
         self._pidfd: int | None = None
         self._created = time.monotonic()
         self._began = (0.0, 0.0)  # wall, CPU at the last sign of progress
@@ -69,6 +92,8 @@ class Process:
         self._ops: Sequence[Request] = ()
         self._results: list[OpResult] = []
         self._waiter: asyncio.Future[None] | None = None
+        self._watch_pause = 0
+        self._next_turn = 0.0
         self._socket: socket.socket | None = self._spawn()
 
     # --- starting --------------------------------------------------------------------------------------
@@ -83,19 +108,24 @@ class Process:
             raise
         finally:
             theirs.close()
-        self._loop.add_reader(ours, self._readable)
+        self._channels.add(ours, self._readable)
         return ours
 
     def on_started(self, pid: int, pidfd: int | None) -> None:
         """The zygote forked it."""
+        self._forked()
         if self.ended is not None:
             self._pidfd = pidfd
             self._signal()
             return
-        self._started, self._pid, self._pidfd = True, pid, pidfd
+        self._started, self.pid, self._pidfd = True, pid, pidfd
         if pidfd is not None and self._link.level == "L3":
-            self._pid = outer_pid(pidfd)  # the zygote only knows the pid inside its own namespace
+            self.pid = outer_pid(pidfd)  # the zygote only knows the pid inside its own namespace
         self._began = (time.monotonic(), 0.0)
+
+    def _forked(self) -> None:
+        told, self.on_forked = self.on_forked, lambda _: None
+        told(self)
 
     # --- batches ---------------------------------------------------------------------------------------
 
@@ -106,64 +136,90 @@ class Process:
                 return []
             if self._fault is not None:
                 return [self._fault] * len(ops)
-            data = encode_request(ops)
+            alone = self.on_busy(self)
+            data = encode_parts(ops) if alone else encode_request(ops)
             self._ops, self._results = ops, []
             self._waiter = self._loop.create_future()
-            self._began = (time.monotonic(), self._cpu())
-            self.on_busy(self)
+            self._began = (time.monotonic(), self.cpu())
             try:
-                await self._send(data)
+                if rest := self._send(data):
+                    await self._send_rest(rest)
+                elif alone and self._watch():
+                    await asyncio.sleep(0)
                 await self._waiter
             except asyncio.CancelledError:
                 self.end(Ended.CLOSED, FaultCode.LOST, "the caller gave up")
                 raise
             results, self._results, self._ops, self._waiter = self._results, [], (), None
+            if self.violations and self.strict:
+                fault = ProgramFault(FaultCode.POLICY, f"it tried {self.violations[0]}")
+                self.end(Ended.CLOSED, fault.code, fault.detail)
+                return [fault] * len(ops)
             if len(results) < len(ops):
                 fault = self._fault or ProgramFault(FaultCode.LOST, "no answer")
                 results += [fault] * (len(ops) - len(results))
             return results
 
-    async def _send(self, data: bytes) -> None:
+    def _send(self, data: bytes) -> bytes:
+        """Send what fits; returns the rest."""
         assert self._socket is not None
         try:
-            sent = self._socket.send(data)
+            return data[self._socket.send(data) :]
         except BlockingIOError:
-            sent = 0
+            return data
         except OSError:
-            return  # the process is gone; its reader notices
-        if sent < len(data):
-            with contextlib.suppress(OSError):
-                await self._loop.sock_sendall(self._socket, data[sent:])
+            return b""  # the process is gone; its reader notices
 
-    def _readable(self) -> None:
+    def _watch(self) -> bool:
+        """Wait a moment for the answer without giving the processor back; whether others are due a turn."""
+        if self._watch_pause:
+            self._watch_pause -= 1
+            return False
+        now = start = time.monotonic()
+        while self.busy and self._readable():
+            if (now := time.monotonic()) > start + WATCH_SECONDS:
+                self._watch_pause = WATCH_PAUSE
+                return False
+        due = now > self._next_turn
+        if due:
+            self._next_turn = now + TURN_SECONDS
+        return due
+
+    async def _send_rest(self, data: bytes) -> None:
+        assert self._socket is not None
+        with contextlib.suppress(OSError):
+            await self._loop.sock_sendall(self._socket, data)
+
+    def _readable(self) -> bool:
+        """Take what has come; whether there may be more."""
         if self._socket is None:
-            return
+            return False
         try:
-            data = self._socket.recv(1 << 18)
+            data = self._socket.recv(READ_BYTES)
         except BlockingIOError:
-            return
+            return True
         except OSError:
             data = b""
         if not data:
-            self._loop.remove_reader(self._socket)
+            self._channels.remove(self._socket)
             self._loop.call_later(DEATH_NOTICE_SECONDS, self._closed_channel)
-            return
+            return False
         try:
             self._accept(data)
         except ProtocolError as error:
             self.end(Ended.BAD_FRAMES, FaultCode.PROTOCOL, f"the worker sent {error}")
+        return self._socket is not None
 
     def _accept(self, data: bytes) -> None:
         for body in self._reader.feed(data):
             raw, violations = decode_answer(body)
-            self.violations = (self.violations + violations)[:32]
-            done = len(self._results)
-            if not raw or self._waiter is None or done + len(raw) > len(self._ops):
+            if violations:
+                self.violations = (self.violations + violations)[:32]
+            if not raw or self._waiter is None:
                 raise ProtocolError("an answer nobody asked for")
-            ops = self._ops[done : done + len(raw)]
-            self._results += [check_result(op, value) for op, value in zip(ops, raw, strict=True)]
+            self._results += check_results(self._ops, len(self._results), raw)
             if len(self._results) < len(self._ops):
-                self._began = (time.monotonic(), self._cpu())  # every operation has its own budget
+                self._began = (time.monotonic(), self.cpu())  # every operation has its own budget
         if self._waiter is None or len(self._results) == len(self._ops):
             if self._reader.buffer:
                 raise ProtocolError("bytes nobody asked for")
@@ -180,16 +236,16 @@ class Process:
         """Whether an answer is awaited."""
         return self._waiter is not None and not self._waiter.done() and self.ended is None
 
-    def _cpu(self) -> float:
-        """CPU seconds the process has used (its clock id is computed as the C library does)."""
+    def cpu(self) -> float:
+        """CPU seconds the process has used, 0 if gone (its clock id is computed as the C library does)."""
         try:
-            return time.clock_gettime(~self._pid << 3 | 2) if self._pid else 0.0
+            return time.clock_gettime(~self.pid << 3 | 2) if self.pid and self.ended is None else 0.0
         except OSError:
-            return 0.0
+            return cpu_seconds(self.pid) if sys.platform == "darwin" else 0.0
 
     def remaining(self) -> float:
         """Seconds until the next look is due; kills the process when a limit is passed."""
-        cpu_limit, wall_limit = self._limits
+        cpu_limit, wall_limit = self.limits
         if not self._started:
             left = START_SECONDS - (time.monotonic() - self._created)
             if left <= 0:
@@ -201,7 +257,7 @@ class Process:
             return 0.0
         if wall < cpu_limit:
             return min(cpu_limit, wall_limit) - wall
-        left = cpu_limit - (self._cpu() - self._began[1])
+        left = cpu_limit - (self.cpu() - self._began[1])
         if left <= 0:
             self.end(Ended.KILLED, FaultCode.CPU_LIMIT, f"no answer within {cpu_limit:g} s of CPU time")
         return min(left, wall_limit - wall)
@@ -216,7 +272,7 @@ class Process:
         self._fault = ProgramFault(code, detail)
         self._signal()
         if self._socket is not None:
-            self._loop.remove_reader(self._socket)
+            self._channels.remove(self._socket)
             self._socket.close()
             self._socket = None
         self._wake()
@@ -231,11 +287,16 @@ class Process:
         elif self.number in self._link.children:
             self._link.kill(self.number)
 
+    def on_memory(self, mebibytes: int) -> None:
+        """The process takes more memory than it may, where the system does not see to that itself."""
+        self.end(Ended.KILLED, FaultCode.MEMORY, f"it took more than {mebibytes} MiB of memory")
+
     def on_exit(self, status: int | None) -> None:
         """The process is gone. Answers it still sent are read first."""
+        self._forked()
         while self.ended is None and self._socket is not None:
             try:
-                data = self._socket.recv(1 << 18)
+                data = self._socket.recv(READ_BYTES)
                 if not data:
                     break
                 self._accept(data)
@@ -246,7 +307,19 @@ class Process:
         self.end(*cause_of_death(status))
 
     def _closed_channel(self) -> None:
+        if self.ended is None and self._gone():
+            # It died; on a busy machine the zygote takes a while to say of what.
+            self._loop.call_later(DEATH_NOTICE_SECONDS, self._closed_channel)
+            return
         self.end(Ended.BAD_FRAMES, FaultCode.PROTOCOL, "the worker closed its channel")
+
+    def _gone(self) -> bool:
+        """Whether the process has ended: its pidfd is readable then. False where there is none."""
+        if self._pidfd is None:
+            return False
+        watch = select.poll()
+        watch.register(self._pidfd, select.POLLIN)
+        return bool(watch.poll(0))
 
 
 def cause_of_death(status: int | None) -> tuple[Ended, FaultCode, str]:

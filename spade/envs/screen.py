@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import warnings
 
-from spade.envs.contract import ALLOWED_MODULES
+from spade.envs.contract import allowed_modules
 
 _FORBIDDEN_NAMES_TEXT = (
     "eval exec compile open input breakpoint exit quit globals locals vars memoryview __import__ "
@@ -45,28 +45,39 @@ def parse(code: str, max_chars: int) -> ast.Module:
         raise Refused("syntax", "The program cannot be parsed: null bytes or too deeply nested.") from error
 
 
-def screen(code: str, max_chars: int) -> ast.Module:
+def screen(code: str, max_chars: int, numpy: bool = False) -> ast.Module:
     """The syntax tree of a program that may be run. Raises Refused with the line of the first problem."""
     tree = parse(code, max_chars)
+    modules = allowed_modules(numpy)
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                _check_import(alias.name, node.lineno)
+                _check_import(alias.name, node.lineno, modules)
         elif isinstance(node, ast.ImportFrom):
-            _check_import("." * node.level + (node.module or ""), node.lineno)
+            _check_import("." * node.level + (node.module or ""), node.lineno, modules)
         elif isinstance(node, ast.Name) and node.id in FORBIDDEN_NAMES:
             raise Refused("forbidden_name", f"Line {node.lineno}: `{node.id}` may not be used.")
-        elif isinstance(node, ast.Attribute) and _is_forbidden_dunder(node.attr):
-            raise Refused("forbidden_name", f"Line {node.lineno}: `.{node.attr}` may not be used.")
+        elif isinstance(node, ast.Attribute):
+            _check_attribute(node)
     _check_class(tree)
     return tree
 
 
-def _check_import(name: str, line: int) -> None:
+def _check_import(name: str, line: int, modules: tuple[str, ...]) -> None:
     root = name.split(".")[0]
-    if root not in ALLOWED_MODULES and root not in _EXTRA_MODULES:
-        allowed = ", ".join(ALLOWED_MODULES)
+    if root not in modules and root not in _EXTRA_MODULES:
+        allowed = ", ".join(modules)
         raise Refused("import_refused", f"Line {line}: `{name}` may not be imported; allowed are {allowed}.")
+
+
+def _check_attribute(node: ast.Attribute) -> None:
+    if _is_forbidden_dunder(node.attr):
+        raise Refused("forbidden_name", f"Line {node.lineno}: `.{node.attr}` may not be used.")
+    owner = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
+    if node.attr == "today" and owner == "date":
+        # The one clock the sandbox cannot replace; the others show up as episodes that do not repeat.
+        text = f"Line {node.lineno}: `date.today` reads the clock; draw the date from the seed."
+        raise Refused("clock_dependent", text)
 
 
 def _is_forbidden_dunder(name: str) -> bool:

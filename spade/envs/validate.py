@@ -7,23 +7,23 @@ inside a worker.
 from __future__ import annotations
 
 import asyncio
+import platform
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from spade.envs.bench import Bench
+from spade.envs.battery import BATTERY_VERSION, Step, plan
+from spade.envs.bench import Bench, Judge
 from spade.envs.fingerprint import NoveltyIndex
+from spade.envs.judge import UNJUDGED, JudgeUnreachable
 from spade.envs.sandbox import Sandbox
 from spade.envs.screen import Refused
-from spade.envs.stages import STAGES
-from spade.errors import ConfigError, FaultCode, ProgramFault, SandboxError
+from spade.errors import FaultCode, ProgramFault, SandboxError
 from spade.types import EnvProgram, StageResult, Verdict
 
 if TYPE_CHECKING:
     from spade.config import ValidateConfig
 
-BATTERY_VERSION = "1"
-"""Changes with any seed, policy, sample size or rule of the battery."""
 RETRIES = 2
 """Repetitions of a validation disturbed from outside: a lost worker, or a limit of wall time only."""
 
@@ -34,14 +34,35 @@ async def validate(
     cfg: ValidateConfig,
     known: NoveltyIndex | None = None,
     min_oracle_turns: int | None = None,
+    *,
+    game_type: str | None = None,
+    judge: Judge | None = None,
 ) -> Verdict:
-    """Judge one program. Raises SandboxError when workers keep getting lost (nobody's verdict)."""
-    check_stage_names(cfg)
+    """Judge one program.
+
+    `min_oracle_turns` and `game_type` replace the config's number and the program's own word; `judge` answers
+    the stage of that name. Raises ConfigError for stages or parameters that do not exist, SandboxError when
+    workers keep getting lost, and JudgeUnreachable when the judge's model fails (both are nobody's verdict).
+    """
+    return await run_steps(program, sandbox, cfg, plan(cfg), known, min_oracle_turns, game_type, judge)
+
+
+async def run_steps(
+    program: EnvProgram,
+    sandbox: Sandbox,
+    cfg: ValidateConfig,
+    steps: Sequence[Step],
+    known: NoveltyIndex | None = None,
+    min_oracle_turns: int | None = None,
+    game_type: str | None = None,
+    judge: Judge | None = None,
+) -> Verdict:
+    """`validate` with the steps given; a validation disturbed from outside is repeated."""
     turns = cfg.min_oracle_turns if min_oracle_turns is None else min_oracle_turns
     for attempt in range(RETRIES + 1):
-        bench = Bench(program, sandbox, cfg, turns, known)
+        bench = Bench(program, sandbox, cfg, turns, known, game_type, judge)
         try:
-            verdict = await _judge(bench)
+            verdict = await _judge(bench, steps)
         except ProgramFault as fault:
             if attempt == RETRIES:
                 raise SandboxError(
@@ -55,37 +76,52 @@ async def validate(
     raise AssertionError("unreachable")
 
 
-async def _judge(bench: Bench) -> Verdict:
+async def _judge(bench: Bench, steps: Sequence[Step]) -> Verdict:
     results: list[StageResult] = []
-    for name, stage in STAGES.items():
-        if not bench.cfg.stages.get(name, True):
-            continue
+    for step in steps:
         started = time.monotonic()
         code, detail = "ok", ""
         try:
-            await stage(bench)
+            await step.run(bench)
         except Refused as refusal:
             code, detail = refusal.code, refusal.detail
         except ProgramFault as fault:
             if fault.code is FaultCode.LOST:
                 raise  # nobody's verdict
-            code, detail = fault.code.value, fault.detail or "no detail"
-        results.append(StageResult(name, code == "ok", code, detail, time.monotonic() - started))
+            code, detail = reason_of(fault)
+        results.append(StageResult(step.name, code == "ok", code, detail, time.monotonic() - started))
         if code != "ok":
             break
     accepted = bool(results) and all(r.ok for r in results)
     return Verdict(
-        bench.program.id, accepted, tuple(results), BATTERY_VERSION, bench.sandbox.level, dict(bench.facts)
+        bench.program.id,
+        accepted,
+        tuple(results),
+        BATTERY_VERSION,
+        bench.sandbox.level,
+        dict(bench.facts),
+        seeds=tuple(p.seed for p in bench.probes),
+        python=platform.python_version(),
+        sketch=bench.sketch,
     )
 
 
-def check_stage_names(cfg: ValidateConfig) -> None:
-    """Raise ConfigError if the config names a stage that does not exist."""
-    for name in cfg.stages:
-        if name not in STAGES:
-            raise ConfigError(
-                f"There is no validation stage {name!r} (validator.stages); use one of {', '.join(STAGES)}."
-            )
+def _unjudged(program: EnvProgram, level: str, text: str) -> Verdict:
+    stage = StageResult("judge", False, UNJUDGED, text, 0.0)
+    return Verdict(program.id, False, (stage,), BATTERY_VERSION, level, judged=False)
+
+
+def reason_of(fault: ProgramFault) -> tuple[str, str]:
+    """Reason code and sentence for a program's fault: the sandbox's code, or a more telling one."""
+    code, detail = fault.code.value, fault.detail or "no detail"
+    if fault.code is FaultCode.EXCEPTION and detail.startswith("SystemExit"):
+        return "system_exit", f"The program tried to end its process ({detail})."
+    if fault.code is FaultCode.CONTRACT:
+        if detail.startswith("the reward of step must be finite"):
+            return "reward_not_finite", detail
+        if detail.startswith("the observations of one episode exceed"):
+            return "observation_too_long", detail
+    return code, detail
 
 
 async def validate_many(
@@ -97,16 +133,24 @@ async def validate_many(
     *,
     concurrency: int = 8,
     on_done: Callable[[], None] | None = None,
+    game_type: str | None = None,
+    judge: Judge | None = None,
 ) -> list[Verdict]:
     """Judge many programs at once; verdicts in the order of `programs`. `known` is read, not changed.
 
-    `on_done` is called after each one.
+    `on_done` is called after each one; the other arguments are those of `validate`. A program whose judge
+    cannot be reached gets a verdict that says so (`Verdict.judged` is false); the others are not held up.
     """
     gate = asyncio.Semaphore(max(1, min(concurrency, sandbox.cfg.max_workers // 2)))
 
     async def one(program: EnvProgram, turns: int | None) -> Verdict:
         async with gate:
-            verdict = await validate(program, sandbox, cfg, known, turns)
+            try:
+                verdict = await validate(
+                    program, sandbox, cfg, known, turns, game_type=game_type, judge=judge
+                )
+            except JudgeUnreachable as error:
+                verdict = _unjudged(program, sandbox.level, str(error))
         if on_done is not None:
             on_done()
         return verdict

@@ -9,16 +9,24 @@ from __future__ import annotations
 import json
 import math
 import re
-import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn
+from functools import partial
+from itertools import groupby
+from json.encoder import encode_basestring_ascii
+from operator import itemgetter
+from typing import Any, NoReturn
 
-from spade.envs.contract import MAX_ACTION_CHARS, MAX_OBSERVATION_BYTES, MAX_TURNS
+from spade.envs.contract import MAX_OBSERVATION_BYTES
+from spade.envs.ops import Criteria, Op, OpResult, PlayTrace, ProgramInfo, Request, StepResult, Value
 from spade.errors import FaultCode, ProgramFault
+
+# Handed on, so that those who talk to workers need one import only.
+__all__ = ["Criteria", "Op", "OpResult", "PlayTrace", "ProgramInfo", "Request", "StepResult", "Value"]
 
 MAX_FRAME = 1 << 20
 """Longest frame in either direction, in bytes."""
+LONG_MESSAGE = 32
+"""Operations from which on a message is worth two frames."""
 MAX_INT_REWARD = 2**53
 MAX_DETAIL = 500
 
@@ -39,111 +47,6 @@ class ProtocolError(Exception):
     """A reply that breaks the protocol."""
 
 
-class StepResult(NamedTuple):
-    """One checked answer of `step`; `reward` is finite."""
-
-    observation: str
-    reward: float
-    terminated: bool
-    truncated: bool
-
-
-class PlayTrace(NamedTuple):
-    """One episode played in one message.
-
-    `observations` has one more entry than `rewards` (the first is the reset's), or none if brief.
-    `after_end` holds the steps taken after the end (texts cut short), those that raised left out.
-    """
-
-    observations: list[str]
-    rewards: list[float]
-    terminated: bool
-    truncated: bool
-    after_end: list[StepResult]
-
-    @property
-    def value(self) -> float:
-        """The return: the last reward if the program terminated, else 0."""
-        return self.rewards[-1] if self.terminated and self.rewards else 0.0
-
-    @property
-    def ended(self) -> bool:
-        """Whether the program itself ended the episode."""
-        return self.terminated or self.truncated
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramInfo:
-    """What a program says about itself after loading. `max_turns` is 0 if it does not say."""
-
-    class_name: str
-    game_type: str
-    max_turns: int
-    has_solution: bool
-    has_hint: bool
-    tools: tuple[dict[str, Any], ...] = ()
-
-    @property
-    def turns(self) -> int:
-        """Turns an episode can take: the program's own limit, capped at the contract's."""
-        return min(self.max_turns, MAX_TURNS) if self.max_turns else MAX_TURNS
-
-
-Request = tuple[Any, ...]
-Value = str | list[str] | StepResult | PlayTrace | ProgramInfo | None
-OpResult = Value | ProgramFault
-
-
-class Op:
-    """Builders of operations; an operation is a plain tuple."""
-
-    @staticmethod
-    def load(code: str) -> Request:
-        """Load a program; the result is a `ProgramInfo`."""
-        return ("l", code)
-
-    @staticmethod
-    def reset(i: int, seed: int) -> Request:
-        """Start an episode of instance `i`; the result is the first observation."""
-        return ("r", i, seed)
-
-    @staticmethod
-    def step(i: int, action: str) -> Request:
-        """One step; the result is a `StepResult`."""
-        return ("s", i, action if len(action) <= MAX_ACTION_CHARS else action[:MAX_ACTION_CHARS])
-
-    @staticmethod
-    def play(
-        i: int,
-        seed: int,
-        actions: Sequence[str],
-        *,
-        turns: int | None = None,
-        brief: bool = False,
-        after: Sequence[str] = (),
-    ) -> Request:
-        """A whole episode: `actions` once, or over and over up to `turns`; the result is a `PlayTrace`.
-
-        `brief` leaves the observations out; the actions `after` are given after the end.
-        """
-        return ("p", i, seed, list(actions), (len(actions) if turns is None else turns), brief, list(after))
-
-    @staticmethod
-    def solution(i: int) -> Request:
-        """The program's own answer now: str or list of actions."""
-        return ("o", i)
-
-    @staticmethod
-    def hint(i: int) -> Request:
-        """The program's own hint now."""
-        return ("h", i)
-
-    @staticmethod
-    def drop(i: int) -> Request:
-        """Forget instance `i`."""
-        return ("d", i)
-
-
 # --- frames --------------------------------------------------------------------------------------------
 
 
@@ -152,26 +55,59 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
-_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
+# What `decode` does, without looking for blanks around the value; the caller checks that nothing follows.
+_scan = vars(json.JSONDecoder(parse_constant=_refuse_constant))["scan_once"]
+_kind = itemgetter(0)
 
 
 def encode_request(ops: Sequence[Request]) -> bytes:
-    """One frame. Raises ProgramFault if it is larger than a frame may be."""
-    body = _encode(ops).encode("ascii")
-    if len(body) > MAX_FRAME:
-        raise ProgramFault(FaultCode.PROTOCOL, f"the request of {len(body)} bytes is larger than a frame")
-    return struct.pack(">I", len(body)) + body
+    """One frame. Raises ProgramFault if it is larger than a frame may be.
+
+    A lone step is written by hand, steps in a row are sent as two columns: both are the paths play takes.
+    """
+    if len(ops) == 1 and ops[0][0] == "s":
+        _, i, action = ops[0]
+        body = f'[["s",{i:d},{encode_basestring_ascii(action)}]]'
+    else:
+        body = _encode(_columns(ops))
+    size = len(body)
+    if size > MAX_FRAME:
+        raise ProgramFault(FaultCode.PROTOCOL, f"the request of {size} bytes is larger than a frame")
+    return size.to_bytes(4, "big") + body.encode("ascii")
+
+
+def encode_parts(ops: Sequence[Request]) -> bytes:
+    """The same, a long message as two frames: while the worker does the last quarter, the rest is read."""
+    if len(ops) < LONG_MESSAGE:
+        return encode_request(ops)
+    part = len(ops) * 3 // 4
+    return encode_request(ops[:part]) + encode_request(ops[part:])
+
+
+def _columns(ops: Sequence[Request]) -> list[Request]:
+    """The operations with every row of steps as one `("S", instances, actions)`."""
+    packed: list[Request] = []
+    for kind, group in groupby(ops, _kind):
+        if kind == "s":
+            _, instances, actions = zip(*group, strict=True)
+            packed.append(("S", instances, actions))
+        else:
+            packed += group
+    return packed
 
 
 def decode_answer(body: bytes) -> tuple[list[Any], list[str]]:
     """Results and noted violations of one frame."""
     try:
-        answer = _decode(body.decode("ascii"))
-    except (ValueError, RecursionError) as error:
+        text = str(body, "ascii")
+        answer, end = _scan(text, 0)
+    except (ValueError, RecursionError, StopIteration) as error:
         raise ProtocolError("a frame that is not strict JSON") from error
-    if type(answer) is not dict or type(results := answer.get("r")) is not list:
+    if end != len(text) or type(answer) is not dict or type(results := answer.get("r")) is not list:
         raise ProtocolError("a frame without results")
-    violations = answer.get("v", [])
+    if "v" not in answer:
+        return results, []
+    violations = answer["v"]
     if type(violations) is not list or not all(type(v) is str for v in violations):
         raise ProtocolError("a malformed frame")
     return results, [repair(v)[:MAX_DETAIL] for v in violations[:8]]
@@ -186,6 +122,8 @@ class FrameReader:
     def feed(self, data: bytes) -> list[bytes]:
         """Complete bodies so far. Raises ProtocolError on an empty or oversized frame."""
         buffer = self.buffer
+        if not buffer and 4 < len(data) == 4 + int.from_bytes(data[:4], "big") <= MAX_FRAME:
+            return [data[4:]]  # one whole frame, the usual case
         buffer += data
         bodies = []
         while len(buffer) >= 4:
@@ -238,9 +176,39 @@ def _list(raw: Any, length: int | None = None) -> list[Any]:
     return raw
 
 
+_ENDS = ((False, False), (True, False), (False, True), (True, True))
+"""(terminated, truncated) by the number that stands for them on the wire."""
+_ENDS_BY_DIGIT = dict(zip("0123", _ENDS, strict=True))
+_step_result = partial(tuple.__new__, StepResult)  # builds the tuple without a Python call
+
+
 def _step(raw: Any) -> StepResult:
-    observation, reward, terminated, truncated = _list(raw, 4)
-    return StepResult(_text(observation), _reward(reward), _flag(terminated), _flag(truncated))
+    if type(raw) is not list or len(raw) != 3:
+        raise ProtocolError("a step expected")
+    text, reward, end = raw
+    if type(text) is not str or type(end) is not int or not 0 <= end <= 3:
+        raise ProtocolError("a step expected")
+    if not text.isascii() or len(text) > MAX_OBSERVATION_BYTES:
+        text = repair(text)
+    return StepResult(text, _reward(reward), *_ENDS[end])
+
+
+def _steps(raw: dict[str, Any]) -> list[StepResult]:
+    """Steps in a row, sent as columns. The usual case is checked as a whole, any other element by element."""
+    texts, ends = _list(raw.get("s")), raw.get("e")
+    rewards = _list(raw["w"]) if "w" in raw else [0.0] * len(texts)
+    if type(ends) is not str or ends.strip("0123") or not 0 < len(texts) == len(rewards) == len(ends):
+        raise ProtocolError("columns of steps expected")
+    try:
+        whole = "".join(texts)
+    except TypeError as error:
+        raise ProtocolError("text expected") from error
+    if not whole.isascii() or len(whole) > MAX_OBSERVATION_BYTES:
+        texts = [repair(text) for text in texts]
+    if {*map(type, rewards)} != {float} or not math.isfinite(sum(rewards)):
+        rewards = [_reward(reward) for reward in rewards]
+    terminated, truncated = zip(*[_ENDS_BY_DIGIT[end] for end in ends], strict=True)
+    return list(map(_step_result, zip(texts, rewards, terminated, truncated, strict=True)))
 
 
 def _play(raw: Any, turns: int, brief: bool) -> PlayTrace:
@@ -264,24 +232,65 @@ def _solution(raw: Any) -> str | list[str]:
     return [_text(a) for a in raw] if type(raw) is list else _text(raw)
 
 
+def _tools(raw: Any) -> list[dict[str, Any]]:
+    if not all(type(tool) is dict for tool in _list(raw)):
+        raise ProtocolError("a list of tools expected")
+    return list(raw)
+
+
+def _criteria(raw: Any) -> Criteria:
+    current, met = _list(raw, 2)
+    if type(current) is not int or not all(m is None or type(m) is bool for m in _list(met)):
+        raise ProtocolError("malformed criteria")
+    return Criteria(current, tuple(met))
+
+
+def check_results(ops: Sequence[Request], done: int, raw: Sequence[Any]) -> list[OpResult]:
+    """The checked values of the operations from number `done` on. Raises ProtocolError on any other shape."""
+    if len(raw) == len(ops) == 1 and ops[0][0] == "s" and type(raw[0]) is list and not done:
+        return [_step(raw[0])]
+    results: list[OpResult] = []
+    for entry in raw:
+        at = done + len(results)
+        if at >= len(ops):
+            raise ProtocolError("an answer nobody asked for")
+        if type(entry) is dict and "s" in entry:
+            steps = _steps(entry)
+            asked = ops[at : at + len(steps)]
+            if len(asked) != len(steps) or {*map(_kind, asked)} != {"s"}:
+                raise ProtocolError("steps nobody asked for")
+            results += steps
+        else:
+            results.append(check_result(ops[at], entry))
+    return results
+
+
 def check_result(op: Request, raw: Any) -> OpResult:
     """The checked value of one operation, or the program's fault. Raises ProtocolError on any other shape."""
     kind = op[0]
-    if kind == "s" and type(raw) is list:
-        return _step(raw)
     if type(raw) is dict:
-        code = _PROGRAM_CODES.get(raw.get("f", ""))
+        code = _PROGRAM_CODES.get(f) if type(f := raw.get("f")) is str else None
         if code is None:
             raise ProtocolError("an unknown fault")
         return ProgramFault(code, _text(raw.get("d"))[:MAX_DETAIL])
+    if kind == "s":
+        return _step(raw)  # refuses it
+    if kind == "s":
+        return _step(raw)
     if kind == "p":
         return _play(raw, op[4], op[5])
-    if kind == "r" or kind == "h":
+    if kind == "r" or kind == "h" or kind == "x":
         return _text(raw)
     if kind == "o":
         return _solution(raw)
     if kind == "l":
         return _info(raw)
-    if raw is not None:
+    if kind == "t":
+        return _tools(raw)
+    if kind == "c":
+        return [_text(text) for text in _list(raw)]
+    if kind == "q":
+        return _criteria(raw)
+    if kind != "d" or raw is not None:
         raise ProtocolError("nothing expected")
     return None

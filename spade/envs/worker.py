@@ -5,21 +5,25 @@ JSON. A request is a list of operations, an answer `{"r": [result, ...]}` for th
 with `"v": [...]` when the program tried something forbidden. One request may be answered in several frames:
 long answers are split, and slow operations are reported as they finish, so the parent can time each of them.
 
-Operations: `["l", code]` load, `["r", i, seed]` reset, `["s", i, action]` step, `["o", i]` solution,
-`["h", i]` hint, `["d", i]` drop, `["p", i, seed, actions, turns, brief, after]` play: reset, then the actions
-(over and over up to `turns`) until the episode ends, then the actions `after`. A failed operation answers
-`{"f": code, "d": detail}`. The checks here only make the common case cheap; the parent checks again.
+Operations: `["l", code]` load, `["r", i, seed]` reset, `["s", i, action]` step, answered
+`[observation, reward, end]` with end = terminated + 2 * truncated, `["S", [i, ...], [action, ...]]` steps in
+a row, answered in columns, `{"s": observations, "w": rewards unless all are 0, "e": ends as digits}`,
+`["o", i]` solution, `["h", i]` hint, `["d", i]` drop, `["t", i]` tools, `["c", i]` results of the last
+turn's calls, `["q", i]` tool-use criteria, `["p", i, seed, actions, turns, brief, after]` play: reset, then
+the actions (over and over up to `turns`) until the episode ends, then the actions `after`. A failed
+operation answers `{"f": code, "d": detail}`. The checks here only make the common case cheap; the parent
+checks again.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import struct
 import sys
 import time
 import types
 from collections.abc import Callable
+from json.encoder import encode_basestring_ascii as _quote
 from typing import Any
 
 CHANNEL = 3
@@ -28,8 +32,11 @@ CHANNEL = 3
 MODULE = "program"
 CUT = 64 * 1024
 TRACE_CHARS = 80_000  # a frame is at most 1 MiB and a character at most 12 bytes of JSON
+TRACE_BYTES = 900_000
 LATE_CHARS = 1000
+STEP_CHARS = 40  # what a step takes beside its text
 FLUSH_SECONDS = 0.05
+READ_BYTES = 1 << 14
 MAX_INSTANCES = 4096
 MAX_INT_REWARD = 2**53
 MAX_SOLUTION = 1000
@@ -45,9 +52,11 @@ _FORBIDDEN_TEXT = (
 FORBIDDEN = frozenset(_FORBIDDEN_TEXT.split())
 """Audit events of attempts no game makes. They fail anyway; noted, so that the parent can refuse."""
 
+_DIGITS = "0123"
 _clock = time.monotonic  # taken before the clocks are replaced
+_read, _write = os.read, os.write
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
-_decode = json.JSONDecoder().decode
+_scan = vars(json.JSONDecoder())["scan_once"]  # what `decode` does, without looking for blanks around it
 
 
 class ContractError(Exception):
@@ -65,7 +74,7 @@ def describe(error: BaseException) -> str:
         if trace.tb_frame.f_code.co_filename == f"<{MODULE}>":
             line = f" (line {trace.tb_lineno})"
         trace = trace.tb_next
-    if type(error) is SyntaxError and error.lineno is not None:
+    if type(error) is SyntaxError and type(error.lineno) is int:
         line = f" (line {error.lineno})"
     return f"{name}: {str(parts[0])[:300]}{line}" if parts else f"{name}{line}"
 
@@ -92,9 +101,8 @@ def checked_text(value: Any, what: str) -> str:
     return value if len(value) <= CUT else value[:CUT]
 
 
-def checked_step(instance: Any, action: str) -> list[Any]:
-    """One step as `[observation, reward, terminated, truncated]`; info is dropped here."""
-    result = instance.step(action)
+def checked_step(result: Any) -> list[Any]:
+    """What `step` returned as `[observation, reward, end]`; info is dropped here."""
     if type(result) is not tuple or len(result) != 5:
         raise ContractError("step must return a tuple (observation, reward, terminated, truncated, info)")
     observation, reward, terminated, truncated, info = result
@@ -111,7 +119,9 @@ def checked_step(instance: Any, action: str) -> list[Any]:
         raise ContractError("terminated and truncated of step must be bool")
     if type(info) is not dict:
         raise ContractError(f"the info of step must be a dict, not {type(info).__name__}")
-    return [observation, reward, terminated, truncated]
+    if truncated:
+        return [observation, reward, 3 if terminated else 2]
+    return [observation, reward, 1 if terminated else 0]
 
 
 class Host:
@@ -131,6 +141,9 @@ class Host:
             "o": self.solution,
             "h": self.hint,
             "d": self.drop,
+            "t": self.tools,
+            "c": self.call_results,
+            "q": self.criteria,
         }
 
     def load(self, code: str) -> list[Any]:
@@ -187,7 +200,7 @@ class Host:
 
     def step(self, index: int, action: str) -> list[Any]:
         """One step of an episode."""
-        return checked_step(self.instance(index), action)
+        return checked_step(self.instance(index).step(action))
 
     def play(
         self, index: int, seed: int, actions: list[str], turns: int, brief: bool, after: list[str]
@@ -200,13 +213,16 @@ class Host:
         room = TRACE_CHARS - len(observations[0])
         count = len(actions)
         while len(rewards) < turns and not (terminated or truncated):
-            text, reward, terminated, truncated = checked_step(instance, actions[len(rewards) % count])
+            text, reward, end = checked_step(instance.step(actions[len(rewards) % count]))
+            terminated, truncated = end % 2 == 1, end >= 2
             rewards.append(reward)
             if not brief:
                 observations.append(text)
                 room -= len(text)
-                if room < 0:
-                    raise ContractError(f"the observations of one episode exceed {TRACE_CHARS} characters")
+                if room < 0:  # the cheap count is up: look at the bytes themselves
+                    room = (TRACE_BYTES - sum(len(_encode(o)) for o in observations)) // 12
+                    if room < 0:
+                        raise ContractError(f"the observations of one episode exceed {TRACE_BYTES} bytes")
         late: list[Any] = []
         if terminated or truncated:
             late = [self.perform(["s", index, action]) for action in after]
@@ -227,6 +243,28 @@ class Host:
     def hint(self, index: int) -> str:
         """The program's own hint for the current episode."""
         return checked_text(self.instance(index).hint(), "hint")
+
+    def tools(self, index: int) -> list[Any]:
+        """The tools of an instance as its episode offers them, in the OpenAI function format."""
+        schemas = getattr(self.instance(index), "schemas", None)
+        tools = schemas() if callable(schemas) else []
+        if type(tools) is not list or len(_encode(tools)) > CUT:
+            raise ContractError("the tools are not a list, or too long")
+        return tools
+
+    def call_results(self, index: int) -> list[str]:
+        """Results of the last turn's calls; empty for programs without `ToolEnv`."""
+        instance = self.instance(index)
+        if not isinstance(instance, self.extras.get("ToolEnv", ())):
+            return []
+        return [checked_text(text, "the result of a tool") for text in instance._results]
+
+    def criteria(self, index: int) -> list[Any]:
+        """`[instructions done, [value of each predicate]]` as a tool-use program reports them."""
+        instance = self.instance(index)
+        if not isinstance(instance, self.extras.get("ToolEnv", ())):
+            return [0, []]
+        return [instance.current, instance.criteria()]
 
     def drop(self, index: int) -> None:
         """Forget an instance."""
@@ -262,7 +300,7 @@ class Channel:
 
     def _fill(self, count: int) -> bool:
         while len(self.buffer) < count:
-            data = os.read(CHANNEL, 1 << 16)
+            data = _read(CHANNEL, READ_BYTES)
             if not data:
                 return False
             self.buffer += data
@@ -276,15 +314,61 @@ class Channel:
         if not self._fill(end):
             return None
         body, self.buffer = self.buffer[4:end], self.buffer[end:]
-        return _decode(body.decode("ascii"))
+        return _scan(str(body, "ascii"), 0)[0]
 
-    def send(self, answer: dict[str, Any]) -> None:
+    def send(self, body: str) -> None:
         """Write one frame."""
-        body = _encode(answer).encode("ascii")
-        data = struct.pack(">I", len(body)) + body
-        sent = 0
+        data = len(body).to_bytes(4, "big") + body.encode("ascii")
+        sent = _write(CHANNEL, data)
         while sent < len(data):
-            sent += os.write(CHANNEL, data[sent:])
+            sent += _write(CHANNEL, data[sent:])
+
+
+class Answers:
+    """Results on their way out: frames of limited size, sent early when the program is slow."""
+
+    def __init__(self, channel: Channel, noted: list[str]) -> None:
+        self.channel, self.noted = channel, noted
+        self.results: list[Any] = []
+        self.start()
+
+    def start(self) -> None:
+        """A new frame."""
+        self.texts: list[str] = []
+        self.rewards: list[float] = []
+        self.ends: list[int] = []
+        self.room = TRACE_CHARS
+        self.due = _clock() + FLUSH_SECONDS
+
+    def add(self, result: Any) -> None:
+        """The result of the next operation."""
+        size = size_of(result)
+        if size > self.room:
+            self.flush()
+        self.close_row()
+        self.results.append(result)
+        self.room -= size
+        if _clock() > self.due:
+            self.flush()
+
+    def close_row(self) -> None:
+        """Steps so far become one result."""
+        if self.texts:
+            columns: dict[str, Any] = {"s": self.texts, "e": "".join(map(_DIGITS.__getitem__, self.ends))}
+            if any(self.rewards):
+                columns["w"] = self.rewards
+            self.results.append(columns)
+            self.texts, self.rewards, self.ends = [], [], []
+
+    def flush(self) -> None:
+        """Send what there is."""
+        self.close_row()
+        if self.results:
+            noted = self.noted
+            self.channel.send(_encode({"r": self.results, "v": noted} if noted else {"r": self.results}))
+            noted.clear()
+            self.results = []
+        self.start()
 
 
 def watch(stdlib: str) -> list[str]:
@@ -306,27 +390,64 @@ def watch(stdlib: str) -> list[str]:
     return noted
 
 
+def row(host: Host, answers: Answers, numbers: list[int], actions: list[str]) -> None:
+    """Steps in a row, answered as columns. The usual result is judged here, any other by `checked_step`."""
+    instances, current = host.instances, host.current
+    for number, action in zip(numbers, actions, strict=True):
+        try:
+            held = instances.get(number)
+            if held is None:
+                instance = host.instance(number)
+            else:
+                instance, current[0] = held
+            result = instance.step(action)
+            if type(result) is not tuple or len(result) != 5:
+                checked_step(result)  # says what is wrong
+            text, reward, terminated, truncated, info = result
+            if (
+                type(text) is str
+                and type(reward) is float
+                and type(terminated) is bool
+                and type(truncated) is bool
+                and type(info) is dict
+                and reward - reward == 0.0
+                and len(text) <= CUT
+            ):
+                end = (3 if terminated else 2) if truncated else 1 if terminated else 0
+            else:
+                text, reward, end = checked_step(result)
+        except BaseException as error:
+            answers.add(fault_of(error, False))
+            continue
+        room = answers.room - len(text) - STEP_CHARS
+        if room < 0:
+            answers.flush()
+            room = answers.room - len(text) - STEP_CHARS
+        answers.room = room
+        answers.texts.append(text)
+        answers.rewards.append(reward)
+        answers.ends.append(end)
+        if _clock() > answers.due:
+            answers.flush()
+
+
 def main(extras: dict[str, Any], streams: tuple[list[Any], Callable[[], Any]], stdlib: str) -> None:
     """Serve requests until the parent closes the socket."""
     host, channel, noted = Host(extras, streams), Channel(), watch(stdlib)
-
-    def flush(results: list[Any]) -> None:
-        channel.send({"r": results, "v": noted[:]} if noted else {"r": results})
-        noted.clear()
-
+    answers = Answers(channel, noted)
     while (request := channel.receive()) is not None:
-        results: list[Any] = []
-        room, flushed = TRACE_CHARS, _clock()
-        for operation in request:
-            result = host.perform(operation)
-            size = size_of(result)
-            if results and size > room:
-                flush(results)
-                results, room, flushed = [], TRACE_CHARS, _clock()
-            results.append(result)
-            room -= size
-            if _clock() - flushed > FLUSH_SECONDS:
-                flush(results)
-                results, room, flushed = [], TRACE_CHARS, _clock()
-        if results:
-            flush(results)
+        if len(request) == 1 and request[0][0] == "s":  # the usual case in play, written by hand
+            result = host.perform(request[0])
+            if type(result) is list and not noted:
+                text, reward, end = result
+                channel.send(f'{{"r":[[{_quote(text)},{reward!r},{end}]]}}')
+                continue
+            answers.add(result)
+        else:
+            answers.start()
+            for operation in request:
+                if operation[0] == "S":
+                    row(host, answers, *operation[1:])
+                else:
+                    answers.add(host.perform(operation))
+        answers.flush()

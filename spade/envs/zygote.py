@@ -3,20 +3,21 @@
 Standard library only; its environment is fixed by the parent. It loads every module a program may import,
 replaces clocks and entropy, then only forks, reaps and reports. It is single-threaded and holds no secret.
 
-Control socket (SOCK_SEQPACKET, one JSON object a packet):
-parent to zygote `{"id": n, "mode": "serve" | "selftest", "probe": {...}}` with the worker's socket attached,
-or `{"kill": n}`; zygote to parent `{"ready": 1}` or `{"error": text}` once, then `{"id": n, "pid": p}` with a
-pidfd attached, and `{"exit": n, "status": wait status}`.
+Control socket (messages as in `control.py`):
+parent to zygote `{"id": n, "mode": "serve" | "selftest" | "call", "probe": {...}}` with the worker's socket
+attached, or `{"kill": n}`; zygote to parent `{"ready": 1}` or `{"error": text}` once, then
+`{"id": n, "pid": p}`, with a pidfd attached where there are any, and `{"exit": n, "status": wait status}`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import gc
 import importlib
-import importlib.util
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -25,7 +26,6 @@ import sysconfig
 from types import ModuleType
 from typing import Any
 
-PACKET = 1 << 16
 CHANNEL = 3
 LAZY_MODULES = ("__future__", "_strptime", "calendar", "contextlib", "locale", "numbers", "unicodedata")
 """Modules the allowed ones import only when first used; a confined worker could not load them any more."""
@@ -42,16 +42,28 @@ LAZY_ENCODINGS = (
 )
 
 
-def load_sibling(name: str) -> ModuleType:
-    """A file of this folder as a module, without making the folder importable."""
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")
-    spec = importlib.util.spec_from_file_location(f"_spade_{name}", path)
-    if spec is None or spec.loader is None:
-        raise ImportError(name)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+def make_siblings_importable() -> None:
+    """Let the files of this folder be imported under their usual names, without the rest of the package."""
+    for name, folders in (("spade", []), ("spade.envs", [os.path.dirname(os.path.abspath(__file__))])):
+        package = ModuleType(name)
+        package.__path__ = folders
+        sys.modules[name] = package
+
+
+def sibling(name: str) -> Any:
+    """A file of this folder as a module."""
+    return importlib.import_module(f"spade.envs.{name}")
+
+
+def grow_stack(mebibytes: int) -> None:
+    """Give this process a stack of that size. The kernel makes room for one at exec, so it starts again."""
+    wanted = mebibytes << 20
+    soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_STACK, (wanted, hard))
+        os.execv(sys.executable, sys.orig_argv)
 
 
 class Zygote:
@@ -61,38 +73,50 @@ class Zygote:
         self.control = control
         self.level: str = settings["level"]
         self.settings = settings
-        self.confine = load_sibling("confine")
+        self.how: str = settings["how"]
+        self.confine = sibling("confine")
+        self.messages = sibling("control")
         self.children: dict[int, int] = {}  # pid to id
         self.ruleset = -1
         self.filter = b""
+        self.seatbelt: tuple[Any, Any] | None = None
+        self.memory = 0
         self.extras: dict[str, Any] = {}
 
     def prepare(self) -> None:
         """Everything that is done once: modules, replacements, filter, rulesets, namespaces' empty root."""
         for name in (*self.settings["modules"], *LAZY_MODULES, *(f"encodings.{e}" for e in LAZY_ENCODINGS)):
             importlib.import_module(name)
-        self.worker = load_sibling("worker")
-        self.selftest = load_sibling("selftest")
-        self.entropy = load_sibling("entropy")
+        self.guests = [sibling(name) for name in self.settings["files"]]
+        self.selftest, self.entropy = sibling("selftest"), sibling("entropy")
+        arrays = sibling("numpy_entropy") if self.settings["numpy"] else None
+        numpy = arrays.load(self.settings["numpy"]) if arrays is not None else None
         self.entropy.install()
+        if arrays is not None:
+            arrays.install(numpy)
         self.extras = self.injected()
-        if self.level != "L0":
-            self.filter = self.confine.build_filter(self.confine.machine())
-        if self.level in ("L3", "L2"):
-            self.ruleset = self.confine.landlock_ruleset()
-        try:
-            with open("/proc/self/oom_score_adj", "w") as file:
-                file.write("1000")
-        except OSError:
-            pass  # containers may forbid it; it only decides who dies first when memory runs out
         self.stdlib = sysconfig.get_paths()["stdlib"]
-        self.memory = self.confine.own_address_space()
-        if self.memory:
-            self.memory += self.settings["memory_mb"] << 20
-        if self.level == "L3":
-            self.confine.empty_root()
+        self.prepare_layers()
         gc.collect()
         gc.freeze()
+
+    def prepare_layers(self) -> None:
+        """What the workers will lock themselves in with."""
+        confine = self.confine
+        if self.level == "L1":
+            module = sibling("seatbelt")
+            self.seatbelt = (module, module.load())
+            return
+        if sys.platform != "linux":
+            return  # L0
+        if self.level != "L0":
+            self.filter = confine.build_filter(confine.machine())
+        if self.level in ("L3", "L2"):
+            self.ruleset = confine.landlock_ruleset()
+        confine.first_to_die()
+        self.memory = confine.own_address_space() + (self.settings["memory_mb"] << 20)
+        if self.how == "own":
+            sibling("namespaces").empty_root()
 
     def injected(self) -> dict[str, Any]:
         """Names every program finds without importing them: `ToolEnv`."""
@@ -104,9 +128,9 @@ class Zygote:
             exec(compile(file.read(), "<tools>", "exec"), names)
         return {"ToolEnv": names["ToolEnv"]}
 
-    def say(self, message: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
-        """One packet to the parent."""
-        socket.send_fds(self.control, [json.dumps(message).encode()], list(descriptors))
+    def say(self, message: dict[str, Any], descriptor: int | None = None) -> None:
+        """One message to the parent."""
+        self.messages.send_whole(self.control, message, descriptor)
 
     def serve(self) -> None:
         """Fork, reap and report until the parent is gone; then every child is killed."""
@@ -119,37 +143,41 @@ class Zygote:
         poll = select.poll()
         poll.register(self.control, select.POLLIN)
         poll.register(wake_read, select.POLLIN)
+        inbox = self.messages.Inbox()
         self.say({"ready": 1})
         while True:
             events = dict(poll.poll())
             if wake_read in events:
                 os.read(wake_read, 4096)
                 self.reap()
-            if self.control.fileno() in events and not self.handle():
+            if self.control.fileno() in events and not self.handle(inbox):
                 break
         for pid in self.children:
             os.kill(pid, signal.SIGKILL)
         for pid in list(self.children):
             os.waitpid(pid, 0)
 
-    def handle(self) -> bool:
-        """One packet from the parent; False when there will be no more."""
+    def handle(self, inbox: Any) -> bool:
+        """Requests of the parent; False when there will be no more."""
         try:
-            data, descriptors, _, _ = socket.recv_fds(self.control, PACKET, 1)
+            messages = inbox.receive(self.control)
         except ConnectionError:
             return False  # the parent went away with our reports unread
-        if not data:
+        if messages is None:
             return False
-        request = json.loads(data)
-        if "kill" in request:
-            for pid, number in self.children.items():
-                if number == request["kill"]:
-                    os.kill(pid, signal.SIGKILL)
-            return True
-        if descriptors:
-            self.spawn(request, descriptors[0])
-            os.close(descriptors[0])
+        for request, channel in messages:
+            if "kill" in request:
+                self.kill(request["kill"])
+            elif channel is not None:
+                self.spawn(request, channel)
+                os.close(channel)
         return True
+
+    def kill(self, number: int) -> None:
+        """End one worker; what is not reaped yet still has its pid."""
+        for pid, held in self.children.items():
+            if held == number:
+                os.kill(pid, signal.SIGKILL)
 
     def spawn(self, request: dict[str, Any], channel: int) -> None:
         """Fork one worker and report it; a failed fork is reported as a lost worker."""
@@ -162,13 +190,13 @@ class Zygote:
         if pid == 0:
             self.child(request, channel)
         self.children[pid] = number
-        try:
-            handle = os.pidfd_open(pid)
-        except OSError:
-            self.say({"id": number, "pid": pid})  # old kernel: the parent asks for kills instead
-            return
-        self.say({"id": number, "pid": pid}, (handle,))
-        os.close(handle)
+        handle = None
+        if self.level != "L1":  # where L1 is used there are no pidfds: the parent asks for kills instead
+            with contextlib.suppress(OSError, AttributeError):
+                handle = os.pidfd_open(pid)
+        self.say({"id": number, "pid": pid}, handle)
+        if handle is not None:
+            os.close(handle)
 
     def reap(self) -> None:
         """Collect every dead child."""
@@ -185,13 +213,17 @@ class Zygote:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.dup2(channel, CHANNEL)
-            checks = self.selftest.Checks(request.get("probe", {})) if request["mode"] == "selftest" else None
+            mode, probe = request["mode"], request["probe"]
+            checks = self.selftest.Checks(probe) if mode == "selftest" else None
             self.lock_in(checks)
-            if checks is None:
-                self.worker.main(self.extras, (self.entropy.current, self.entropy.Stream), self.stdlib)
-            else:
-                checks.after_filter()
+            if checks is not None:
+                checks.in_place(self.level)
                 os.write(CHANNEL, checks.report())
+            elif mode == "call":
+                with contextlib.suppress(OSError):
+                    self.selftest.raw_call(probe["number"], 0, 0, 0, 0)
+            else:
+                self.guests[-1].main(self.extras, (self.entropy.current, self.entropy.Stream), self.stdlib)
             status = 0
         finally:
             os._exit(status)
@@ -199,48 +231,60 @@ class Zygote:
     def lock_in(self, checks: Any) -> None:
         """All layers of this level, in the order in which each still permits the next."""
         confine = self.confine
-        if checks is not None:
+        if checks is not None and self.level == "L3":
             checks.before_confinement()
         confine.set_limits(self.memory, 16)
-        if self.level == "L0":
-            os.closerange(4, 256)
-            return
-        confine.no_new_privs()
         if self.ruleset >= 0:
+            confine.no_new_privs()
             confine.landlock_restrict(self.ruleset)
             if checks is not None:
                 checks.after_landlock()
         os.closerange(CHANNEL + 1, 256)
-        confine.drop_privileges(self.settings["uid"])
-        confine.install_filter(self.filter)
+        if self.seatbelt is not None:
+            module, library = self.seatbelt
+            module.leave_root(self.settings["uid"])
+            module.apply(library)
+        elif self.filter:
+            confine.no_new_privs()
+            confine.drop_privileges(self.settings["uid"])
+            confine.install_filter(self.filter)
+        elif sys.platform == "linux":
+            confine.die_with_parent()
 
 
-def enter_namespaces(zygote: Zygote) -> None:
+def enter_namespaces(uid: int, control: socket.socket) -> None:
     """Level L3: go on as first process of new namespaces; the outer process only waits for the inner one."""
-    zygote.confine.unshare_namespaces(zygote.settings["uid"])
+    sibling("namespaces").unshare_namespaces(uid)
     pid = os.fork()
     if pid:
-        zygote.control.close()
+        control.close()
         _, status = os.waitpid(pid, 0)
         os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
-    zygote.confine.die_with_parent()
+    sibling("confine").die_with_parent()
 
 
 def main() -> None:
     """Entry point."""
+    settings = json.loads(sys.argv[2])
+    grow_stack(settings["stack_mb"])
     # Descriptor 3 becomes every worker's channel: keep our own descriptors away from it.
     descriptor = fcntl.fcntl(int(sys.argv[1]), fcntl.F_DUPFD_CLOEXEC, 8)
     os.dup2(0, int(sys.argv[1]), inheritable=False)
     os.dup2(0, CHANNEL, inheritable=False)
     control = socket.socket(fileno=descriptor)
-    os.environ.pop("LD_LIBRARY_PATH", None)
-    zygote = Zygote(control, json.loads(sys.argv[2]))
+    for name in ("LD_LIBRARY_PATH", "PWD"):  # the interpreter's, bwrap's
+        os.environ.pop(name, None)
+    make_siblings_importable()
+    zygote = Zygote(control, settings)
     try:
-        if zygote.level == "L3":
-            enter_namespaces(zygote)
+        if zygote.how == "own":
+            enter_namespaces(zygote.settings["uid"], control)
         zygote.prepare()
     except OSError as error:
-        zygote.say({"error": str(error)})
+        zygote.say({"error": error.strerror or str(error)})
+        return
+    except Exception as error:  # whatever it is, the parent must hear why there is no sandbox
+        zygote.say({"error": f"{type(error).__name__}: {error}"})
         return
     zygote.serve()
 

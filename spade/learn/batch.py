@@ -6,6 +6,7 @@ token at t is t - 1.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,11 +16,12 @@ import numpy.typing as npt
 from spade.errors import ConfigError
 from spade.types import Sample
 
-LOSSES = ("grpo", "dapo", "dr_grpo")
+LOSSES = ("grpo", "dapo", "dr_grpo", "gspo", "reinforce")
 """Names `token_weights` knows."""
 
 DR_GRPO_LENGTH = 128.0
-"""Tokens that stand for one full-length answer in `dr_grpo`. Only fixes the unit of the loss."""
+"""Tokens that stand for one full-length answer in `dr_grpo` and `reinforce`. Only fixes the unit of the
+loss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,8 @@ class PackedBatch:
     lengths_B: npt.NDArray[np.int64]
     starts_B: npt.NDArray[np.int64]
     """Where the completion of each row begins."""
+    episode_tokens_B: npt.NDArray[np.int64]
+    """Sampled tokens of the whole episode a row belongs to, its other rows included."""
 
     def align(self, per_completion: Sequence[npt.ArrayLike]) -> npt.NDArray[np.float32]:
         """Spread one array per packed sample (one entry a completion token) over the batch: (B, T)."""
@@ -91,14 +95,66 @@ def check_sample(sample: Sample, index: int = 0) -> None:
         raise ValueError(f"{where}: advantage and weight must be finite")
 
 
+def episodes_of(samples: Sequence[Sample]) -> list[list[int]]:
+    """Indices of the samples of each episode, in order of first appearance; a sample without id is one."""
+    found: dict[str | int, list[int]] = {}
+    for i, sample in enumerate(samples):
+        found.setdefault(sample.episode or i, []).append(i)
+    return list(found.values())
+
+
+def by_role(samples: Sequence[Sample], rows: Sequence[int]) -> dict[str, list[int]]:
+    """The sample indices `rows` by role, names sorted so that the order of samples does not matter."""
+    found: dict[str, list[int]] = {}
+    for i in rows:
+        found.setdefault(samples[i].role, []).append(i)
+    return dict(sorted(found.items()))
+
+
+def count_episodes(samples: Sequence[Sample]) -> int:
+    """Episodes with at least one sampled token: what losses that average over plays divide by."""
+    return sum(any(any(samples[i].mask) for i in rows) for rows in episodes_of(samples))
+
+
+def count_groups(samples: Sequence[Sample]) -> tuple[int, int]:
+    """(groups, groups in which no sample has an advantage). A sample without a group is one."""
+    groups: dict[str | int, bool] = {}
+    for i, sample in enumerate(samples):
+        groups[sample.group or i] = groups.get(sample.group or i, False) or sample.advantage != 0.0
+    return len(groups), sum(not informative for informative in groups.values())
+
+
+def mini_batches(samples: Sequence[Sample], count: int, rng: random.Random) -> list[list[int]]:
+    """Sample indices shuffled into at most `count` parts of near-equal numbers of episodes, for each role.
+
+    Episodes stay whole, every part has its share of every role, and no part is empty. One part keeps the
+    order.
+    """
+    if count == 1:
+        return [list(range(len(samples)))]
+    parts: list[list[int]] = [[] for _ in range(count)]
+    by_role: dict[str, list[list[int]]] = {}
+    for rows in episodes_of(samples):
+        by_role.setdefault(samples[rows[0]].role, []).append(rows)
+    for _, episodes in sorted(by_role.items()):
+        rng.shuffle(episodes)
+        for k, part in enumerate(parts):
+            low, high = (len(episodes) * (k + end) // count for end in (0, 1))
+            part.extend(i for rows in episodes[low:high] for i in rows)
+    return [sorted(part) for part in parts if part]
+
+
 def micro_batches(samples: Sequence[Sample], max_tokens: int, pad_id: int) -> list[PackedBatch]:
     """Sort by length (ties by position) and cut so that rows x longest row <= `max_tokens`.
 
-    A sample longer than the budget gets a batch of its own. Same samples, same batches. Raises ValueError on
-    an inconsistent sample (see `check_sample`).
+    A sample longer than the budget gets a batch of its own. Same samples, same batches. Give all samples of
+    an episode in one call. Raises ValueError on an inconsistent sample (see `check_sample`).
     """
     for index, sample in enumerate(samples):
         check_sample(sample, index)
+    episode_tokens = np.zeros(len(samples), np.int64)
+    for rows in episodes_of(samples):
+        episode_tokens[rows] = sum(sum(samples[i].mask) for i in rows)
     lengths = [len(s.prompt_ids) + len(s.completion_ids) for s in samples]
     order = sorted(range(len(samples)), key=lambda i: (lengths[i], i))
     cuts: list[list[int]] = []
@@ -107,10 +163,12 @@ def micro_batches(samples: Sequence[Sample], max_tokens: int, pad_id: int) -> li
             cuts[-1].append(i)
         else:
             cuts.append([i])
-    return [_pack(samples, rows, pad_id) for rows in cuts]
+    return [_pack(samples, rows, pad_id, episode_tokens[rows]) for rows in cuts]
 
 
-def _pack(samples: Sequence[Sample], rows: list[int], pad_id: int) -> PackedBatch:
+def _pack(
+    samples: Sequence[Sample], rows: list[int], pad_id: int, episode_tokens_B: npt.NDArray[np.int64]
+) -> PackedBatch:
     chosen = [samples[i] for i in rows]
     starts_B = np.array([len(s.prompt_ids) for s in chosen], np.int64)
     lengths_B = starts_B + np.array([len(s.completion_ids) for s in chosen], np.int64)
@@ -134,26 +192,31 @@ def _pack(samples: Sequence[Sample], rows: list[int], pad_id: int) -> PackedBatc
         rows=tuple(rows),
         lengths_B=lengths_B,
         starts_B=starts_B,
+        episode_tokens_B=episode_tokens_B,
     )
 
 
-def token_weights(batch: PackedBatch, kind: str, n_samples: int, n_tokens: int) -> npt.NDArray[np.float64]:
+def token_weights(batch: PackedBatch, kind: str, n_episodes: int, n_tokens: int) -> npt.NDArray[np.float64]:
     """Weight of every sampled token in the loss, shape (B,): the loss is the weighted SUM over tokens.
 
-    With w_i the sample's weight, n_i its sampled tokens, over ALL `n_samples` samples of the step, which
-    hold `n_tokens` sampled tokens (zero-advantage ones included):
+    With w_i the sample's weight and n_i the sampled tokens of its episode (usually one sample; several where
+    the chat template drops earlier thoughts), over ALL `n_episodes` episodes of the step, which hold
+    `n_tokens` sampled tokens (those without advantage included):
 
-    * grpo:    w_i / (n_i * n_samples)             mean over tokens, then over samples (Shao et al. 2024)
-    * dapo:    w_i / n_tokens                      mean over tokens (Yu et al. 2025)
-    * dr_grpo: w_i / (DR_GRPO_LENGTH * n_samples)  no division by the length (Liu et al. 2025)
+    * grpo:      w_i / (n_i * n_episodes)             mean over tokens, then over episodes (Shao et al. 2024)
+    * dapo:      w_i / n_tokens                       mean over tokens (Yu et al. 2025)
+    * dr_grpo:   w_i / (DR_GRPO_LENGTH * n_episodes)  no division by the length (Liu et al. 2025)
+    * gspo:      as grpo; the ratio is one number a sequence (Zheng et al. 2025)
+    * reinforce: as dr_grpo: the log-probability of a whole episode, mean over episodes (Williams 1992)
 
-    Raises `ConfigError` for an unknown kind.
+    What is divided by are episodes really played: nothing is padded or duplicated to fill a batch. Raises
+    `ConfigError` for an unknown kind.
     """
-    counts_B = np.maximum(batch.mask_BT.sum(1), 1)
-    if kind == "grpo":
-        return np.asarray(batch.weights_B / (counts_B * n_samples), dtype=np.float64)
+    if kind in ("grpo", "gspo"):
+        tokens_B = np.maximum(batch.episode_tokens_B, 1)
+        return np.asarray(batch.weights_B / (tokens_B * n_episodes), dtype=np.float64)
     if kind == "dapo":
         return np.asarray(batch.weights_B / n_tokens, dtype=np.float64)
-    if kind == "dr_grpo":
-        return np.asarray(batch.weights_B / (DR_GRPO_LENGTH * n_samples), dtype=np.float64)
+    if kind in ("dr_grpo", "reinforce"):
+        return np.asarray(batch.weights_B / (DR_GRPO_LENGTH * n_episodes), dtype=np.float64)
     raise ConfigError(f"learner.loss '{kind}' is unknown; choose one of {', '.join(LOSSES)}.")

@@ -29,6 +29,25 @@ def paired_regret(hinted: Sequence[Outcome], plain: Sequence[Outcome]) -> Regret
     return Regret(mean=mean, stderr=stderr, n=n, faults=len(pairs) - n)
 
 
+def window_regret(hinted: Sequence[float], plain: Sequence[float]) -> Regret:
+    """Mean hinted return minus mean plain return over the whole window of a design set.
+
+    stderr = sqrt( var_h / n_h + var_p / n_p ) with sample variances: the arms are not paired, since hinted
+    plays exist at the first step only and the weights have changed since. What the Agent learned during the
+    window lowers this regret, so it is not the regret of any one policy. `n` is the smaller arm; an empty arm
+    gives mean 0.0 and n 0.
+
+    Source: SPADE (arXiv 2608.19197), public code, the reward without the anchor.
+    """
+    n = min(len(hinted), len(plain))
+    if n == 0:
+        return Regret(mean=0.0, stderr=math.nan, n=0, faults=0)
+    stderr = math.nan
+    if n > 1:
+        stderr = math.sqrt(sum(float(np.var(arm, ddof=1)) / len(arm) for arm in (hinted, plain)))
+    return Regret(mean=float(np.mean(hinted) - np.mean(plain)), stderr=stderr, n=n, faults=0)
+
+
 def plateau(w: float, low: float = 0.4, high: float = 0.6, ramp: float = 0.25) -> float:
     """Flat-top reward of a mean return `w`: 1 inside [low, high], falling to 0 within `ramp` outside.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,15 @@ class Scorer:
 
     def __call__(self, batch: PackedBatch, temperature_B: npt.NDArray[np.float64]) -> Tensor:
         """Float32 log-probs (N,) of the sampled tokens in row-major order, at each row's temperature."""
+        return self.with_entropy(batch, temperature_B, ())[0]
+
+    def with_entropy(
+        self, batch: PackedBatch, temperature_B: npt.NDArray[np.float64], probe: Sequence[int]
+    ) -> tuple[Tensor, Tensor]:
+        """Log-probs as above, and the exact entropy in nats at the sampled tokens numbered `probe`, detached.
+
+        The entropy is that of the whole distribution the token was drawn from, at the row's temperature.
+        """
         rows_N, columns_N = np.nonzero(batch.mask_BT)
         predict_N = torch.from_numpy(rows_N * batch.ids_BT.shape[1] + columns_N - 1).to(self.device)
         targets_N = torch.from_numpy(batch.ids_BT[batch.mask_BT]).to(self.device)
@@ -45,7 +55,22 @@ class Scorer:
         with torch.autocast(self.device.type, dtype=self.autocast or torch.bfloat16, enabled=enabled):
             states = self._states(ids_BT)
             states_ND = states.reshape(-1, states.shape[-1]).index_select(0, predict_N)
-            return self._logprobs(states_ND, targets_N, scale_N)
+            logprobs_N = self._logprobs(states_ND, targets_N, scale_N)
+            return logprobs_N, self._entropy(states_ND.detach(), scale_N, probe)
+
+    def _entropy(self, states_ND: Tensor, scale_N: Tensor | None, probe: Sequence[int]) -> Tensor:
+        """Entropies of the chosen rows, in slices that hold few logits at once."""
+        if not probe:
+            return torch.zeros(0, device=self.device)
+        chosen = torch.tensor(list(probe), dtype=torch.long, device=self.device)
+        vocabulary = self.model.config.get_text_config().vocab_size
+        parts = []
+        with torch.no_grad():
+            for rows in torch.split(chosen, max(1, LOGIT_LIMIT // vocabulary)):
+                logits_NV = self._logits(states_ND[rows], None if scale_N is None else scale_N[rows])
+                logprobs_NV = torch.log_softmax(logits_NV, -1)
+                parts.append(-(logprobs_NV.exp() * logprobs_NV).sum(-1))
+        return torch.cat(parts)
 
     def _states(self, ids_BT: Tensor) -> Tensor:
         """Hidden states (B, T, D), or logits (B, T, V) where the head cannot be taken apart."""
@@ -69,11 +94,14 @@ class Scorer:
             parts.append(part)
         return torch.cat(parts)
 
-    def _slice(self, states_ND: Tensor, targets_N: Tensor, scale_N: Tensor | None) -> Tensor:
-        logits_NV = self.model.get_output_embeddings()(states_ND) if self._plain_head else states_ND
+    def _logits(self, states_ND: Tensor, scale_N: Tensor | None) -> Tensor:
+        """Float32 logits of a few positions, divided by the temperature."""
+        logits_NV: Tensor = self.model.get_output_embeddings()(states_ND) if self._plain_head else states_ND
         logits_NV = logits_NV.float()
-        if scale_N is not None:
-            logits_NV = logits_NV * scale_N[:, None]
+        return logits_NV if scale_N is None else logits_NV * scale_N[:, None]
+
+    def _slice(self, states_ND: Tensor, targets_N: Tensor, scale_N: Tensor | None) -> Tensor:
+        logits_NV = self._logits(states_ND, scale_N)
         return -torch.nn.functional.cross_entropy(logits_NV, targets_N, reduction="none")
 
     def _probe(self) -> bool:

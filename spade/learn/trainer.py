@@ -1,15 +1,19 @@
 """The compact learner: one process, plain torch, a Hugging Face model, full-precision master weights.
 
-One `step` is one update: gradients of every role are accumulated at the same weights over micro-batches of
-equal-length rows, clipped, and applied by that role's own AdamW. It is the reference for the mathematics;
-same samples and same thread count give bit-identical weights.
+In an update, gradients of every role are accumulated at the same weights over micro-batches of equal-length
+rows, clipped, and applied by that role's own AdamW. One `step` is one update, or several on parts of the
+samples. It is the reference for the mathematics; same samples and same thread count give bit-identical
+weights.
 """
 
 from __future__ import annotations
 
 import copy
+import random
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +22,53 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from spade.config import LearnerConfig
 from spade.errors import InputError
-from spade.learn.batch import PackedBatch, informative, micro_batches, token_weights
+from spade.learn.batch import (
+    PackedBatch,
+    by_role,
+    count_episodes,
+    informative,
+    micro_batches,
+    mini_batches,
+    token_weights,
+)
 from spade.learn.checkpoint import load_causal_lm, save_model
-from spade.learn.loss import StepSums, policy_loss
+from spade.learn.loss import policy_loss
+from spade.learn.optimizers import RoleOptimizers
 from spade.learn.scoring import Scorer, resolve_autocast, resolve_device
+from spade.learn.sums import StepSums, batch_metrics
 from spade.types import Sample
 
 CPU_MICRO_TOKENS = 2048
 """Cap of `learner.micro_tokens` on a CPU: larger passes leave the cache (`benchmarks/learn.py`)."""
 
-SHARED = "shared"
-"""Name of the only optimiser when `optimizer_per_role` is off."""
-
 Temperatures = float | Mapping[str, float]
+Logprobs = Sequence[npt.ArrayLike]
+"""One array a sample, one number a completion token."""
+
+
+@dataclass(slots=True)
+class _Work:
+    """What all updates of one `step` share."""
+
+    samples: Sequence[Sample]
+    kept: frozenset[int]
+    """Samples that can move a weight."""
+    temperature: Temperatures
+    old: Logprobs | None
+    reference: Logprobs | None
+    stride: int
+    """Every how many sampled tokens the exact entropy is measured; 0 = never."""
+    sums: StepSums = field(default_factory=StepSums)
+
+    def arrays(self, rows: Sequence[int]) -> list[list[npt.ArrayLike] | None]:
+        """Old and reference log-probs of some samples."""
+        return [None if x is None else [x[i] for i in rows] for x in (self.old, self.reference)]
 
 
 class CompactLearner:
-    """Owns the trainable policy and its optimisers. `cfg` is `spade.config.LearnerConfig`.
+    """Owns the trainable policy and its optimisers.
 
     `model_path` is a folder with `config.json` and safetensors weights. `dtype` only decides the compute
     type when `cfg.autocast` is "auto": "auto" uses bfloat16 where the hardware multiplies it natively,
@@ -49,7 +82,7 @@ class CompactLearner:
     def __init__(
         self,
         model_path: str | Path,
-        cfg: Any,
+        cfg: LearnerConfig,
         device: str = "auto",
         dtype: str = "auto",
         threads: int = 1,
@@ -62,10 +95,10 @@ class CompactLearner:
         autocast = resolve_autocast(cfg.autocast, dtype, self.device)
         self._scorer = Scorer(self.model, self.device, autocast)
         self._reference = self._frozen_copy(autocast) if cfg.kl > 0 else None
-        self._parameters = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
-        self._optimizers: dict[str, torch.optim.AdamW] = {}
+        self._optimizers = RoleOptimizers(self.model, cfg)
         pad = self.model.config.pad_token_id
         self._pad_id = pad if isinstance(pad, int) and pad >= 0 else 0
+        self._warned = False
 
     @property
     def micro_tokens(self) -> int:
@@ -79,34 +112,33 @@ class CompactLearner:
         temperature: Temperatures = 1.0,
         lr_scale: float = 1.0,
         *,
-        old: Sequence[npt.ArrayLike] | None = None,
-        reference: Sequence[npt.ArrayLike] | None = None,
+        old: Logprobs | None = None,
+        reference: Logprobs | None = None,
     ) -> dict[str, float]:
-        """One update on `samples`; returns flat metrics and raises `version` if any weight moved.
+        """`epochs` passes over `samples` in `minibatches` optimiser steps each; returns flat metrics.
 
-        `temperature` is the sampling temperature, one number or one per role; log-probs are scored at it.
-        `lr_scale` multiplies every learning rate (schedules live in the caller). `old` and `reference` are
-        learner and reference log-probs, one array a sample and one number a completion token, as `score`
-        returns them: pass `old` when the same samples are used for several updates.
+        Raises `version` by the number of optimiser steps that moved a weight. `temperature` is the sampling
+        temperature, one number or one per role; log-probs are scored at it. `lr_scale` multiplies every
+        learning rate (schedules live in the caller). `old` and `reference` are learner and reference
+        log-probs as `score` returns them: pass `old` when the same samples are used for several calls. With
+        several optimiser steps in this call they are scored at its start, and the clip can bind.
 
         Samples with zero advantage are skipped but stay in the denominators of the loss. A role whose
         gradient is not finite is left out of the update and counted as `skipped_updates`.
         """
         started, cpu_started = time.perf_counter(), time.process_time()
-        sums = StepSums()
-        dropped = 0
-        gradients: dict[str, list[Tensor]] = {}
-        for name, rows in self._partition(samples).items():
-            chosen = [samples[i] for i in rows]
-            keep = informative(chosen, with_reference=self.cfg.kl > 0)
-            dropped += len(rows) - len(keep)
-            arrays = [None if x is None else [x[rows[i]] for i in keep] for x in (old, reference)]
-            if keep:
-                kept = [chosen[i] for i in keep]
-                tokens = sum(sum(s.mask) for s in chosen)
-                gradients[name] = self._accumulate(kept, temperature, sums, len(rows), tokens, *arrays)
-        metrics = sums.metrics() | {"dropped": float(dropped)}
-        metrics |= self._apply(gradients, lr_scale)
+        epochs, parts = self.cfg.epochs, self.cfg.minibatches
+        kept = informative(samples, with_reference=self.cfg.kl > 0)
+        if epochs * parts > 1 and old is None:
+            old = self._score_some(samples, kept, temperature)
+        stride = self._probe_stride(sum(sum(samples[i].mask) for i in kept) * epochs)
+        work = _Work(samples, frozenset(kept), temperature, old, reference, stride)
+        rng = random.Random(self.version)
+        for _ in range(epochs):
+            for rows in mini_batches(samples, parts, rng):
+                self._update(work, rows, lr_scale)
+        metrics = work.sums.metrics() | batch_metrics(samples, len(kept))
+        self._watch_mismatch(metrics)
         metrics["seconds"] = time.perf_counter() - started
         metrics["cpu_seconds"] = time.process_time() - cpu_started
         return metrics
@@ -139,14 +171,14 @@ class CompactLearner:
         return {
             "version": self.version,
             "weights": dict(self.named_weights()),
-            "optimizers": {name: self._moments(opt) for name, opt in self._optimizers.items()},
+            "optimizers": self._optimizers.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Inverse of `state_dict`; training goes on bit-identically. `InputError` if it does not fit."""
         weights = dict(state["weights"])
         present = self.model.state_dict()
-        missing = [n for n in self._parameters if n not in weights]
+        missing = [n for n in self._optimizers.parameters if n not in weights]
         wrong = [n for n, t in weights.items() if n not in present or present[n].shape != t.shape]
         if missing or wrong:
             raise InputError(
@@ -156,36 +188,53 @@ class CompactLearner:
         with torch.no_grad():
             for name, tensor in weights.items():
                 present[name].copy_(tensor)
-        self._optimizers = {}
-        for name, moments in state["optimizers"].items():
-            self._restore_moments(self._optimizer(name), moments)
+        self._optimizers.load_state_dict(state["optimizers"])
         self.version = int(state["version"])
 
     def _frozen_copy(self, autocast: torch.dtype | None) -> Scorer:
         return Scorer(copy.deepcopy(self.model).requires_grad_(False), self.device, autocast)
 
-    def _partition(self, samples: Sequence[Sample]) -> dict[str, list[int]]:
-        """Sample indices by optimiser name, names sorted so that the order of samples does not matter."""
-        groups: dict[str, list[int]] = {}
-        for i, sample in enumerate(samples):
-            groups.setdefault(sample.role if self.cfg.optimizer_per_role else SHARED, []).append(i)
-        return dict(sorted(groups.items()))
+    def _score_some(
+        self, samples: Sequence[Sample], rows: Sequence[int], temperature: Temperatures
+    ) -> list[npt.ArrayLike]:
+        """`score` of the samples `rows`; zeros for the others, which no loss looks at."""
+        out: list[npt.ArrayLike] = [np.zeros(len(s.completion_ids), np.float32) for s in samples]
+        scored = self.score([samples[i] for i in rows], temperature)
+        for i, values in zip(rows, scored, strict=True):
+            out[i] = values
+        return out
+
+    def _probe_stride(self, tokens: int) -> int:
+        wanted = self.cfg.entropy_tokens
+        return max(1, -(-tokens // wanted)) if wanted else 0
+
+    def _update(self, work: _Work, rows: Sequence[int], lr_scale: float) -> None:
+        """One optimiser step on the samples `rows`. The loss divides by those of the role, or by all of them
+        when the roles share an optimiser; only those that can move a weight are run."""
+        samples, counted = work.samples, by_role(work.samples, rows)
+        gradients: dict[str, list[Tensor]] = {}
+        for role, mine in by_role(samples, [i for i in rows if i in work.kept]).items():
+            units = [samples[i] for i in (counted[role] if self.cfg.optimizer_per_role else rows)]
+            sizes = count_episodes(units), sum(sum(s.mask) for s in units)
+            gradients[role] = self._accumulate(work, role, mine, sizes)
+        if not gradients:
+            return
+        norms, stepped = self._optimizers.apply(gradients, lr_scale)
+        wanted = len(gradients) if self.cfg.optimizer_per_role else 1
+        work.sums.updated(norms, wanted - stepped)
+        self.version += int(stepped > 0)
 
     def _accumulate(
-        self,
-        samples: Sequence[Sample],
-        temperature: Temperatures,
-        sums: StepSums,
-        n_samples: int,
-        n_tokens: int,
-        old: Sequence[npt.ArrayLike] | None,
-        reference: Sequence[npt.ArrayLike] | None,
+        self, work: _Work, role: str, rows: Sequence[int], sizes: tuple[int, int]
     ) -> list[Tensor]:
-        """Gradient of the loss of one optimiser's samples, one tensor a parameter."""
-        for batch in micro_batches(samples, self.micro_tokens, self._pad_id):
-            temperature_B = _row_temperatures(batch, temperature)
-            logprobs_N = self._scorer(batch, temperature_B)
-            weights_B = token_weights(batch, self.cfg.loss, n_samples, n_tokens)
+        """Gradient of the loss of one role's samples, one tensor a parameter."""
+        old, reference = work.arrays(rows)
+        for batch in micro_batches([work.samples[i] for i in rows], self.micro_tokens, self._pad_id):
+            temperature_B = _row_temperatures(batch, work.temperature)
+            tokens = int(batch.mask_BT.sum())
+            probe = range(-work.sums.tokens % work.stride, tokens, work.stride) if work.stride else ()
+            logprobs_N, entropy = self._scorer.with_entropy(batch, temperature_B, probe)
+            weights_B = token_weights(batch, self.cfg.loss, *sizes)
             loss, stats = policy_loss(
                 logprobs_N,
                 self._masked(batch, batch.old_logprobs_BT),
@@ -194,18 +243,19 @@ class CompactLearner:
                 self.cfg,
                 old_N=None if old is None else self._masked(batch, batch.align(old)),
                 reference_N=self._reference_logprobs(batch, temperature_B, reference),
+                rows_N=torch.from_numpy(np.nonzero(batch.mask_BT)[0]).to(self.device),
             )
             torch.autograd.backward(loss)
-            sums.add(batch, loss.detach(), stats, logprobs_N.detach())
-        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters.values()]
+            work.sums.add(
+                role, batch, _numbers(loss=loss.detach(), entropy=entropy.sum(), **stats), len(probe)
+            )
+        parameters = self._optimizers.parameters.values()
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
         self.model.zero_grad(set_to_none=True)
         return gradients
 
     def _reference_logprobs(
-        self,
-        batch: PackedBatch,
-        temperature_B: npt.NDArray[np.float64],
-        reference: Sequence[npt.ArrayLike] | None,
+        self, batch: PackedBatch, temperature_B: npt.NDArray[np.float64], reference: Logprobs | None
     ) -> Tensor | None:
         if reference is not None:
             return self._masked(batch, batch.align(reference))
@@ -217,58 +267,30 @@ class CompactLearner:
     def _masked(self, batch: PackedBatch, values_BT: npt.NDArray[Any]) -> Tensor:
         return torch.from_numpy(values_BT[batch.mask_BT].astype(np.float32)).to(self.device)
 
-    def _apply(self, gradients: Mapping[str, list[Tensor]], lr_scale: float) -> dict[str, float]:
-        """Clip and step every optimiser; all gradients were taken at the same weights."""
-        metrics = {"skipped_updates": 0.0}
-        for name, grads in gradients.items():
-            norm = torch.nn.utils.get_total_norm(grads)
-            metrics[f"grad_norm/{name}"] = float(norm)
-            if not torch.isfinite(norm):
-                metrics["skipped_updates"] += 1.0
-                continue
-            for parameter, grad in zip(self._parameters.values(), grads, strict=True):
-                parameter.grad = grad
-            torch.nn.utils.clip_grads_with_norm_(self._parameters.values(), self.cfg.grad_clip, norm)
-            optimizer = self._optimizer(name)
-            for group in optimizer.param_groups:
-                group["lr"] = self._lr(name) * lr_scale
-            optimizer.step()
-            self.model.zero_grad(set_to_none=True)
-        moved = len(gradients) > metrics["skipped_updates"]
-        self.version += int(moved)
-        return metrics
+    def _watch_mismatch(self, metrics: dict[str, float]) -> None:
+        """Warn once when sampler and learner disagree about tokens sampled from the present weights.
 
-    def _lr(self, name: str) -> float:
-        factor = self.cfg.designer_lr_factor if name == "designer" else 1.0
-        return float(self.cfg.lr * factor)
-
-    def _optimizer(self, name: str) -> torch.optim.AdamW:
-        if name not in self._optimizers:
-            self._optimizers[name] = torch.optim.AdamW(
-                list(self._parameters.values()),
-                lr=self._lr(name),
-                betas=tuple(self.cfg.betas),
-                weight_decay=self.cfg.weight_decay,
-                fused=True,
+        Designs may be several updates old when they are trained, so their divergence says nothing of the two
+        engines and raises no alarm.
+        """
+        limit = self.cfg.mismatch_alarm
+        names = [n for n in metrics if n.startswith("mismatch_kl/") and n != "mismatch_kl/designer"]
+        worst = max((metrics[n] for n in names), default=0.0)
+        metrics["mismatch_alarm"] = float(0 < limit < worst)
+        if metrics["mismatch_alarm"] and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"sampler and learner disagree: their divergence is {worst:.3g} a token, above "
+                f"learner.mismatch_alarm {limit:g}; compare serving.dtype with learner.autocast, and check "
+                "that the engine has the learner's weights",
+                stacklevel=3,
             )
-        return self._optimizers[name]
 
-    def _moments(self, optimizer: torch.optim.AdamW) -> dict[str, Any]:
-        """{"step": n, "exp_avg": {parameter name: tensor}, "exp_avg_sq": {...}}."""
-        states = {name: optimizer.state[p] for name, p in self._parameters.items()}
-        return {
-            "step": int(next(iter(states.values()))["step"]),
-            "exp_avg": {name: s["exp_avg"] for name, s in states.items()},
-            "exp_avg_sq": {name: s["exp_avg_sq"] for name, s in states.items()},
-        }
 
-    def _restore_moments(self, optimizer: torch.optim.AdamW, moments: Mapping[str, Any]) -> None:
-        for name, parameter in self._parameters.items():
-            optimizer.state[parameter] = {
-                "step": torch.tensor(float(moments["step"]), device=self.device),
-                "exp_avg": moments["exp_avg"][name].clone().to(self.device),
-                "exp_avg_sq": moments["exp_avg_sq"][name].clone().to(self.device),
-            }
+def _numbers(**tensors: Tensor) -> dict[str, float]:
+    """Scalars on the host, in one transfer: on a GPU each by itself would wait for the device."""
+    values: list[float] = torch.stack([t.double() for t in tensors.values()]).tolist()
+    return dict(zip(tensors, values, strict=True))
 
 
 def _row_temperatures(batch: PackedBatch, temperature: Temperatures) -> npt.NDArray[np.float64]:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spade.types import EnvProgram, from_json, to_json
+from spade.types import EnvProgram, Regret, from_json, to_json
 
 CAPACITY = 240
 """Levels kept; the oldest leaves first. About twenty design steps of the demo."""
@@ -60,8 +60,16 @@ class Archive:
         """Never play a program again."""
         self.levels.pop(program_id, None)
 
-    def update(self, program_id: str, returns: Sequence[float], gate: float | None = None) -> None:
-        """Take plain returns of one step, and the skill gate when it was measured."""
+    def update(
+        self,
+        program_id: str,
+        returns: Sequence[float],
+        gate: float | None = None,
+        *,
+        step: int = 0,
+        regret: Regret | None = None,
+    ) -> None:
+        """Take plain returns of `step`, and the skill gate when it was measured; the regret is not used."""
         level = self.levels.get(program_id)
         if level is None or not returns:
             return
@@ -70,8 +78,11 @@ class Archive:
         level.plays += len(returns)
         level.gate = level.gate if gate is None else gate
 
-    def draw(self, n: int, rng: random.Random, exclude: Collection[str] = ()) -> list[EnvProgram]:
-        """`n` different played levels, weighted without replacement (fewer when there are fewer)."""
+    def draw(
+        self, n: int, rng: random.Random, exclude: Collection[str] = (), *, step: int = 0
+    ) -> list[EnvProgram]:
+        """`n` different played levels, weighted without replacement (fewer when there are fewer); `step`
+        does not matter."""
         keyed = [
             (rng.random() ** (1.0 / level.weight), program_id)
             for program_id, level in self.levels.items()
@@ -79,6 +90,10 @@ class Archive:
         ]
         keyed.sort(reverse=True)
         return [self.levels[program_id].program for _, program_id in keyed[:n]]
+
+    def metrics(self, step: int) -> dict[str, float]:
+        """Numbers of the store beyond its size."""
+        return {}
 
     def state_dict(self) -> dict[str, Any]:
         """All levels in order."""

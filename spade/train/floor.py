@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from spade.envs.contract import FULL_RETURN
 from spade.envs.wire import Op, PlayTrace
 from spade.errors import ProgramFault
-from spade.learn.rewards import mean_and_error
+from spade.learn.gate import mean_and_error
 from spade.types import EnvProgram, Episode, Outcome, Scored
 
 if TYPE_CHECKING:

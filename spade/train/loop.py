@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from spade import registry
 from spade.config import Config
 from spade.interrupt import StopFlag
+from spade.learn.checks import check_training
 from spade.runs import RunFolder
 from spade.train.groups import check_faults, play_groups
 from spade.train.ledger import Ledger
@@ -51,6 +52,7 @@ def run_training(
     requested. `chat` and `learner` replace the ones `cfg` asks for (tests). Raises InputError or
     ConfigError for what the user named, SandboxError or BackendError when too much breaks.
     """
+    check_training(cfg)
     return asyncio.run(_train(cfg, folder, stop, chat, learner))
 
 

@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from spade.play.actions import strip_thoughts
 from spade.train.source import returns
 from spade.types import Episode, Group
 
@@ -47,6 +48,8 @@ def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
     return {
         **{f"share/{name}": regimes[name] / n for name in REGIMES},
         "share/learnable": float(np.mean((means >= low) & (means <= high))),
+        "share/easy": float(np.mean(means > high)),
+        "share/hard": float(np.mean(means < low)),
         "groups/constant": sum(r.min() == r.max() for _, r in rows) / n,
         "groups/all_zero": sum(r.max() <= 0 for _, r in rows) / n,
         "groups/all_won": sum(r.min() >= 1 for _, r in rows) / n,
@@ -56,8 +59,9 @@ def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
 
 
 def skill_metrics(groups: Sequence[Group]) -> dict[str, float]:
-    """Mean returns by skill, and mean hinted minus plain where both arms were played."""
+    """Mean and spread of the returns by skill, and mean hinted minus plain where both arms were played."""
     plain: dict[str, list[float]] = defaultdict(list)
+    plays: dict[str, list[float]] = defaultdict(list)
     hinted: dict[str, list[float]] = defaultdict(list)
     gaps: dict[str, list[float]] = defaultdict(list)
     for group in groups:
@@ -65,12 +69,14 @@ def skill_metrics(groups: Sequence[Group]) -> dict[str, float]:
         p, h = _mean(returns(group.plain)), _mean(returns(group.hinted))
         if p is not None:
             plain[skill].append(p)
+            plays[skill].extend(returns(group.plain))
         if h is not None:
             hinted[skill].append(h)
         if p is not None and h is not None:
             gaps[skill].append(h - p)
     tables = (("return_plain", plain), ("return_hinted", hinted), ("regret", gaps))
-    return {
+    out = {f"skill/{skill}/return_std": float(np.std(values)) for skill, values in sorted(plays.items())}
+    return out | {
         f"skill/{skill}/{name}": float(np.mean(values))
         for name, table in tables
         for skill, values in sorted(table.items())
@@ -78,7 +84,8 @@ def skill_metrics(groups: Sequence[Group]) -> dict[str, float]:
 
 
 def length_metrics(groups: Sequence[Group]) -> dict[str, float]:
-    """Sampled tokens a play, the longest one, and the share of plays cut off by a limit."""
+    """Sampled tokens a play, the longest one, the share of plays cut off by a limit, and turns with a thought
+    a play where there are any."""
     out: dict[str, float] = {}
     for arm in ("plain", "hinted"):
         plays: list[Episode] = [e for g in groups for e in getattr(g, arm)]
@@ -88,6 +95,9 @@ def length_metrics(groups: Sequence[Group]) -> dict[str, float]:
         out[f"play_tokens/{arm}_mean"] = float(np.mean(sizes))
         out[f"play_tokens/{arm}_max"] = float(max(sizes))
         out[f"cut_off/{arm}"] = sum(e.truncated for e in plays) / len(plays)
+        thoughts = [sum(strip_thoughts(t.text) != t.text for t in e.turns) for e in plays]
+        if any(thoughts):
+            out[f"thoughts/{arm}"] = float(np.mean(thoughts))
     return out
 
 

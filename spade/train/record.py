@@ -10,10 +10,12 @@ import numpy as np
 
 from spade.design.designer import DUPLICATE, accepted
 from spade.design.hints import HintDraft
+from spade.design.variety import structure
+from spade.errors import FaultCode
 from spade.train.ledger import Ledger
 from spade.train.metrics import group_metrics, length_metrics, skill_metrics
 from spade.train.source import faults, returns
-from spade.types import Credit, Design, Episode, Group, Sample, Scored
+from spade.types import Credit, Design, Episode, Fault, Group, Sample, Scored
 
 
 def samples_of(credits: Sequence[Credit]) -> list[Sample]:
@@ -28,6 +30,7 @@ def samples_of(credits: Sequence[Credit]) -> list[Sample]:
             role=c.trajectory.role,
             weight=c.weight,
             group=c.group,
+            episode=c.episode,
         )
         for c in credits
         if c.trajectory.sampled_tokens
@@ -71,7 +74,8 @@ def play_metrics(
     hinted = [r for g in groups for r in returns(g.hinted)]
     flat = [r for group in plain for r in group]
     plays = [e for g in groups for e in (*g.plain, *g.hinted)]
-    kinds = Counter(f.kind.value for f in faults(plays))
+    lost = faults(plays)
+    kinds = Counter(f.kind.value for f in lost)
     ends = Counter(e.end.value for e in plays)
     spent = {k: v - seconds_before.get(k, 0.0) for k, v in ledger.seconds.items()}
     row: dict[str, Any] = {
@@ -83,6 +87,8 @@ def play_metrics(
         "return_hinted": _mean(hinted),
         "informative_groups": _mean([float(len(set(r)) > 1) for r in plain if r]),
         "turns": _mean([float(len(e.turns)) for e in plays]),
+        "timeouts": _mean([0.0] * (len(plays) - len(lost)) + [float(out_of_time(f)) for f in lost]),
+        "malformed": _mean([float(t.malformed) for e in plays for t in e.turns]),
         **group_metrics(groups),
         **skill_metrics(groups),
         **length_metrics(groups),
@@ -95,6 +101,11 @@ def play_metrics(
         **{f"seconds/{name}": round(s, 4) for name, s in spent.items()},
     }
     return {k: v for k, v in row.items() if v is not None}
+
+
+def out_of_time(fault: Fault) -> bool:
+    """Whether a play was lost because the program took too long for one call."""
+    return fault.detail.startswith((FaultCode.CPU_LIMIT, FaultCode.WALL_LIMIT))
 
 
 def _mean(values: Sequence[float]) -> float | None:
@@ -111,6 +122,8 @@ def design_row(step: int, number: int, design: Design, hints: dict[str, HintDraf
         "number": number,
         "brief": design.brief.id,
         "skill": design.brief.skill,
+        "domain": design.brief.domain,
+        "variant": design.brief.variant,
         "document": design.brief.document_id,
         "exemplars": list(design.brief.exemplar_ids),
         "program": program.id if program is not None else None,
@@ -118,7 +131,10 @@ def design_row(step: int, number: int, design: Design, hints: dict[str, HintDraf
         "code": verdict.code if verdict is not None else "unvalidated",
         "detail": failed.detail if failed is not None else "",
         "facts": dict(verdict.facts) if verdict is not None else {},
-        "tokens": design.trajectory.sampled_tokens,
+        "repaired": design.first_verdict.code if design.first_verdict is not None else None,
+        "novelty": design.novelty,
+        "guide": design.guide,
+        "tokens": design.sampled_tokens,
         "text": design.text,
         "hint": hint.text if hint is not None else None,
         "hint_code": hint.check.code if hint is not None else None,
@@ -130,6 +146,7 @@ def design_metrics(designs: Sequence[Design], drafts: Sequence[HintDraft]) -> di
     codes = Counter(d.verdict.code for d in designs if d.verdict is not None)
     good = codes["accepted"]
     turns = [d.verdict.facts.get("oracle_turns", 0.0) for d in designs if accepted(d) and d.verdict]
+    made = [structure(d.program.code) for d in designs if accepted(d) and d.program is not None]
     out = {
         "designs": float(len(designs)),
         "accept_rate": good / max(1, len(designs)),
@@ -137,6 +154,8 @@ def design_metrics(designs: Sequence[Design], drafts: Sequence[HintDraft]) -> di
         "distinct_designs": float(good),
         **{f"rejected/{code}": float(n) for code, n in sorted(codes.items()) if code != "accepted"},
     }
+    if made:
+        out |= {"structures": float(len(set(made))), "structure_share": len(set(made)) / len(made)}
     if turns:
         out["oracle_turns"] = float(np.mean(turns))
     sizes = [d.trajectory.sampled_tokens for d in designs]

@@ -14,21 +14,33 @@ from typing import Any
 
 import numpy as np
 
-from spade.design.designer import Designer, accepted, twin_id
+from spade.design.designer import Designer, accepted
 from spade.design.hints import HintDraft, write_hints
 from spade.envs.memory import Record
-from spade.envs.pool import save_program
+from spade.envs.pool import PlayStats
+from spade.envs.pool_run import play_stats, record_designs, record_plays
 from spade.errors import FaultKind, ProgramFault
+from spade.learn.gate import best_arm, skill_gate
+from spade.learn.potential import SkillMeans
 from spade.learn.regret import paired_regret
-from spade.learn.rewards import best_arm, skill_gate
 from spade.rng import child_rng, child_seed
-from spade.train.archive import Archive
 from spade.train.floor import SEEDS, blind_floor
 from spade.train.groups import play_seed
-from spade.train.pending import Attempt, DesignSet, set_credits, set_from_json, set_rewards, set_to_json
+from spade.train.pending import (
+    Attempt,
+    DesignSet,
+    attempt_of,
+    judged_means,
+    set_credits,
+    set_from_json,
+    set_rewards,
+    set_to_json,
+)
 from spade.train.record import design_metrics, design_row
-from spade.train.source import World, agent_credits, faults, returns
-from spade.types import Credit, Design, EnvProgram, Group
+from spade.train.replay import open_archive
+from spade.train.set_metrics import Paid, paid_metrics
+from spade.train.source import Arm, World, agent_credits, faults, returns, running_baselines
+from spade.types import Credit, EnvProgram, Group, Regret
 
 REGRET_MEMORY = 0.8
 """Share of the old running regret kept at each design step."""
@@ -43,13 +55,18 @@ class SelfPlaySource:
         self.designer = Designer(world.cfg, world.design_chat, world.sandbox, heldout_programs())
         data = {**world.folder.record.data, "corpus": self.designer.corpus.digest}
         world.folder.update_record(data=data)
-        self.archive = Archive()
+        self.archive = open_archive(world.cfg)
         self.window: list[str] = []
         """Programs accepted at the latest design step."""
         self.sets: list[DesignSet] = []
         self.rewards: dict[str, float] = {}
+        self.baselines = running_baselines(world.cfg)
+        self.skill_means = SkillMeans(world.cfg.reward.potential_fast, world.cfg.reward.potential_slow)
         self.running_regret: float | None = None
+        self._version = 0
+        """Version of the weights that played the latest step."""
         self._metrics: dict[str, float] = {}
+        self._stats: dict[str, PlayStats] = {}
 
     # --- the protocol ----------------------------------------------------------------------------------
 
@@ -61,20 +78,30 @@ class SelfPlaySource:
         wanted = self.cfg.play.programs
         fresh = [self.archive.levels[i].program for i in self._waiting()[:wanted]]
         old = self._replay(step, wanted - len(fresh), {p.id for p in fresh})
+        if fresh or old:
+            self._metrics["replay/share"] = len(old) / (len(fresh) + len(old))
+        self._metrics |= self.archive.metrics(step)
         return [(p, p.hint is not None) for p in fresh] + [(p, False) for p in old]
 
     async def observe(self, step: int, groups: Sequence[Group]) -> list[Credit]:
         """Judge the plays of this step; credits of both arms and of the sets that are due."""
-        attempts = {a.program_id: a for s in self.sets for a in s.attempts if a.kind == "accepted"}
+        played = ("accepted", "repaired")
+        attempts = {a.program_id: a for s in self.sets for a in s.attempts if a.kind in played}
         fresh = [g for g in groups if (a := attempts.get(g.program.id)) is not None and a.waiting]
         gates = dict(zip((g.program.id for g in fresh), await self._gates(step, fresh), strict=True))
+        offsets = {a.program_id: step - s.step for s in self.sets for a in s.attempts if a.kind in played}
+        self._stats = {}
         for group in groups:
-            self._observe_group(step, group, attempts.get(group.program.id), gates.get(group.program.id))
-        self._note_regret([a.regret for g in fresh if (a := attempts[g.program.id]).regret is not None])
+            program = group.program.id
+            attempt, gate = attempts.get(program), gates.get(program)
+            self._observe_group(step, group, attempt, gate, offsets.get(program, 0))
+        record_plays(self.world.folder, step + 1, self._stats)
+        self._note_regret([r for g in fresh if (r := attempts[g.program.id].regret) is not None])
+        self._version = max((e.trajectory.weight_version for g in groups for e in g.plain), default=0)
         credits = self._agent_credits(step, groups)
         due = [s for s in self.sets if s.due(step, self.cfg.design.delay)]
         self.sets = [s for s in self.sets if not s.due(step, self.cfg.design.delay)]
-        return [*self._pay(due, len(credits)), *credits]
+        return [*self._pay(due, len({c.episode for c in credits})), *credits]
 
     def flush(self) -> list[Credit]:
         """Train the sets whose window the end of the run cut short."""
@@ -88,8 +115,7 @@ class SelfPlaySource:
 
     def metrics(self) -> dict[str, float]:
         """Numbers of the latest step."""
-        memory = self.designer.memory.metrics() if self.cfg.design.memory.enabled else {}
-        return {**self._metrics, "archive": float(len(self.archive)), **memory}
+        return {**self._metrics, "archive": float(len(self.archive)), **self.designer.metrics()}
 
     def state_dict(self) -> dict[str, Any]:
         """Designer, archive, pending sets and running numbers."""
@@ -99,6 +125,8 @@ class SelfPlaySource:
             "window": list(self.window),
             "sets": [set_to_json(s) for s in self.sets],
             "rewards": dict(self.rewards),
+            "baselines": self.baselines.state_dict(),
+            "skill_means": self.skill_means.state_dict(),
             "running_regret": self.running_regret,
         }
 
@@ -109,6 +137,8 @@ class SelfPlaySource:
         self.window = list(state["window"])
         self.sets = [set_from_json(s) for s in state["sets"]]
         self.rewards = dict(state["rewards"])
+        self.baselines.load_state_dict(state["baselines"])
+        self.skill_means.load_state_dict(state["skill_means"])
         self.running_regret = state["running_regret"]
 
     # --- design ----------------------------------------------------------------------------------------
@@ -133,7 +163,7 @@ class SelfPlaySource:
             designs = await self.designer.round(step, slots, needed=min(slots, cfg.play.programs))
         ledger.count("designs", len(designs))
         ledger.count("accepted", sum(map(accepted, designs)))
-        ledger.sampled("design", sum(d.trajectory.sampled_tokens for d in designs))
+        ledger.sampled("design", self.designer.tokens)
         programs = [d.program for d in designs if accepted(d) and d.program is not None]
         drafts: list[HintDraft] = []
         if cfg.play.hinted_plays:
@@ -150,32 +180,33 @@ class SelfPlaySource:
             ledger.sampled("hint", sum(d.tokens for d in drafts))
         hints = {d.program_id: d for d in drafts}
         self.window = [p.id for p in programs]
+        usable = {d.program_id: d.usable for d in drafts if d.usable is not None}
         for program in programs:
-            draft = hints.get(program.id)
-            self.archive.add(dataclasses.replace(program, hint=draft.usable if draft else None))
-            save_program(self.world.folder.path_of("pool"), program)
-        self.sets.append(DesignSet(step, tuple(_attempt(d) for d in designs)))
+            self.archive.add(dataclasses.replace(program, hint=usable.get(program.id)))
+        record_designs(self.world.folder, step + 1, designs, usable)
+        self.sets.append(DesignSet(step, tuple(map(attempt_of, designs))))
         rows = [design_row(step, i, d, hints) for i, d in enumerate(designs)]
         self.world.folder.append_many("designs.jsonl", rows)
-        self._metrics |= design_metrics(designs, drafts)
+        self._metrics |= {"design_slots": float(slots), **design_metrics(designs, drafts)}
 
     def _replay(self, step: int, n: int, exclude: set[str]) -> list[EnvProgram]:
         """Programs that fill up a step."""
         if self.cfg.play.replay == "window":
             levels = [self.archive.levels[i] for i in self.window if i in self.archive.levels]
             return [v.program for v in levels if v.plays and v.program.id not in exclude][:n]
-        return self.archive.draw(n, child_rng(self.cfg.seed, "archive", step), exclude)
+        return self.archive.draw(n, child_rng(self.cfg.seed, "archive", step), exclude, step=step)
 
     # --- judging ---------------------------------------------------------------------------------------
 
-    def _observe_group(self, step: int, group: Group, attempt: Attempt | None, gate: float | None) -> None:
+    def _observe_group(
+        self, step: int, group: Group, attempt: Attempt | None, gate: float | None, offset: int
+    ) -> None:
         plain = returns(group.plain)
         first = attempt is not None and attempt.waiting
         broken = any(f.kind is FaultKind.PROGRAM for f in faults([*group.plain, *group.hinted]))
         if attempt is not None:
-            attempt.played = True
             attempt.broken |= broken
-            attempt.returns.extend(plain)
+            attempt.saw(offset, plain, returns(group.hinted))
         if attempt is not None and first:
             attempt.gate = 1.0 if gate is None else gate
             if group.hinted:
@@ -184,21 +215,28 @@ class SelfPlaySource:
                 if attempt.regret.n == 0:
                     attempt.regret = None
             if plain and not broken:
-                self._remember(step, group.program, attempt, plain)
-        self.archive.update(group.program.id, plain, gate)
+                self._remember(step, group, attempt, plain)
+        regret = attempt.regret if attempt is not None and first else None
+        self.archive.update(group.program.id, plain, gate, step=step, regret=regret)
         if broken:
             self.archive.retire(group.program.id)
 
-    def _remember(self, step: int, program: EnvProgram, attempt: Attempt, plain: Sequence[float]) -> None:
+    def _remember(self, step: int, group: Group, attempt: Attempt, plain: Sequence[float]) -> None:
+        """What the first play of a program showed, for later briefs and beside the program on disk."""
+        program = group.program
+        stats = self._stats[program.id] = play_stats(group, attempt.regret)
         self.designer.memory.add(
             Record(
                 program_id=program.id,
                 code=program.code,
                 skill=program.skill,
                 solve_rate=sum(r > 0 for r in plain) / len(plain),
-                mean_return=sum(plain) / len(plain),
-                regret=None if attempt.regret is None else attempt.regret.mean,
+                mean_return=stats.mean_return,
+                regret=stats.regret,
                 step=step,
+                return_stderr=stats.return_stderr,
+                regret_stderr=stats.regret_stderr,
+                turns=stats.turns,
             )
         )
 
@@ -227,12 +265,13 @@ class SelfPlaySource:
         gate = skill_gate(best, best_se, floor, floor_se, cfg.gate_margin, cfg.gate_width, cfg.gate_z)
         return gate, floor
 
-    def _note_regret(self, regrets: Sequence[Any]) -> None:
+    def _note_regret(self, regrets: Sequence[Regret]) -> None:
         if not regrets:
             return
         means = np.array([r.mean for r in regrets])
         self._metrics["regret"] = float(means.mean())
         self._metrics["regret_programs"] = float(len(means))
+        self._metrics["regret_floored"] = float(np.mean(means < 0))
         if len(means) > 1:
             self._metrics["regret_stderr"] = float(means.std(ddof=1) / np.sqrt(len(means)))
         old = self.running_regret
@@ -243,27 +282,24 @@ class SelfPlaySource:
         train = self.cfg.hints.train
         until = self.running_regret is None or self.running_regret > 0
         hinted_too = train == "true" or (train == "until_nonpositive" and until)
-        credits: list[Credit] = []
-        for group in groups:
-            name = f"{step}/{group.program.id}"
-            credits.extend(agent_credits(group.plain, f"{name}/plain", self.cfg))
-            if hinted_too:
-                credits.extend(agent_credits(group.hinted, f"{name}/hinted", self.cfg))
-        return credits
+        arms: tuple[Arm, ...] = ("plain", "hinted") if hinted_too else ("plain",)
+        return agent_credits(step, groups, self.cfg, self.baselines, arms)
 
     def _pay(self, due: Sequence[DesignSet], agent_samples: int) -> list[Credit]:
         credits: list[Credit] = []
-        paid: list[float] = []
+        paid: list[Paid] = []
         for made in due:
-            rewards = set_rewards(made, self.cfg, self.rewards)
+            self.skill_means.update(judged_means(made))
+            rewards = set_rewards(made, self.cfg, self.rewards, self.skill_means)
             credits.extend(set_credits(made, rewards, agent_samples, self.cfg))
+            paid.append((made, rewards))
             for i, reward in rewards.items():
-                paid.append(reward)
                 if made.attempts[i].kind == "accepted":
                     self.rewards[made.attempts[i].program_id] = reward
-        if paid:
-            self._metrics["designer_reward"] = float(np.mean(paid))
-            self._metrics["designs_trained"] = float(len(credits))
+        version = self._version if self.world.design_chat is self.world.chat else None
+        self._metrics |= paid_metrics(paid, len(credits), self.cfg, version)
+        if due and self.cfg.reward.type == "learning_potential":
+            self._metrics |= self.skill_means.metrics()
         return credits
 
 
@@ -275,13 +311,3 @@ def heldout_programs() -> dict[str, EnvProgram]:
         return {}
     programs = [EnvProgram.of(row.code, source="heldout") for row in listed()]
     return {p.id: p for p in programs}
-
-
-def _attempt(design: Design) -> Attempt:
-    twin = twin_id(design)
-    program_id = design.program.id if design.program is not None else ""
-    if accepted(design):
-        return Attempt(design.brief.skill, design.trajectory, "accepted", program_id)
-    if twin is not None:
-        return Attempt(design.brief.skill, design.trajectory, "duplicate", program_id, twin)
-    return Attempt(design.brief.skill, design.trajectory, "invalid", program_id)

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from spade.config import Config
-from spade.learn.advantages import agent_advantages
+from spade.learn.advantages import RUNNING_KINDS, agent_advantages
+from spade.learn.baselines import Baselines
+from spade.learn.episodes import episode_credits
 from spade.train.ledger import Ledger
 from spade.types import Credit, EnvProgram, Episode, Fault, Group, Scored
 
@@ -75,6 +77,8 @@ class EnvSource(Protocol):
         ...
 
 
+Arm = Literal["plain", "hinted"]
+
 SourceFactory = Callable[[World], EnvSource]
 """What the registry's `source` rows point to."""
 
@@ -89,12 +93,53 @@ def faults(episodes: Sequence[Episode]) -> list[Fault]:
     return [e.outcome for e in episodes if isinstance(e.outcome, Fault)]
 
 
-def agent_credits(episodes: Sequence[Episode], group: str, cfg: Config) -> list[Credit]:
-    """Credits of one arm of one program: advantages within the arm, faults left out."""
-    scored = [e for e in episodes if isinstance(e.outcome, Scored)]
-    advantages_G = agent_advantages(returns(scored), cfg.learner.advantage, cfg.learner.std_floor)
-    return [
-        Credit(episode.trajectory, float(advantage), group=group)
-        for episode, advantage in zip(scored, advantages_G, strict=True)
-        if episode.trajectory.sampled_tokens
-    ]
+def running_baselines(cfg: Config) -> Baselines:
+    """The memory of the `ema` and `rae` advantages; part of a source's state."""
+    return Baselines(cfg.learner.ema_decay if cfg.learner.advantage == "ema" else cfg.learner.rae_decay)
+
+
+def agent_credits(
+    step: int, groups: Sequence[Group], cfg: Config, baselines: Baselines, arms: Sequence[Arm] = ("plain",)
+) -> list[Credit]:
+    """Credits of the Agent for all plays of a step: advantages within one arm of one program, faults left
+    out.
+
+    `baselines` are only read and moved by `learner.advantage` `ema` (by program and arm) and `rae` (by arm
+    and skill).
+    """
+    rows = [(g.program, arm, _scored(g, arm)) for g in groups for arm in arms]
+    keys = [_baseline_key(program, arm, cfg) for program, arm, _ in rows]
+    running: dict[str, float] = {}
+    if cfg.learner.advantage in RUNNING_KINDS:
+        seen: dict[str, list[float]] = {}
+        for key, (_, _, plays) in zip(keys, rows, strict=True):
+            seen.setdefault(key, []).extend(returns(plays))
+        running = baselines.update(seen)
+    credits: list[Credit] = []
+    for key, (program, arm, plays) in zip(keys, rows, strict=True):
+        if not plays:
+            continue
+        learner = cfg.learner
+        advantages_G = agent_advantages(
+            returns(plays), learner.advantage, learner.std_floor, running.get(key)
+        )
+        for number, (episode, advantage) in enumerate(zip(plays, advantages_G, strict=True)):
+            credits += episode_credits(
+                episode,
+                float(advantage),
+                f"{step}/{program.id}/{arm}",
+                number,
+                game_type=program.game_type,
+                mask_truncated=learner.mask_truncated,
+                mask_malformed=learner.mask_malformed,
+            )
+    return credits
+
+
+def _scored(group: Group, arm: Arm) -> list[Episode]:
+    plays = group.plain if arm == "plain" else group.hinted
+    return [e for e in plays if isinstance(e.outcome, Scored)]
+
+
+def _baseline_key(program: EnvProgram, arm: Arm, cfg: Config) -> str:
+    return f"{arm}/{program.skill}" if cfg.learner.advantage == "rae" else f"{program.id}/{arm}"

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from spade.envs.pool_run import ROW_FILES as POOL_FILES
 from spade.runs import RunFolder
 from spade.train.ledger import Ledger
 from spade.train.source import EnvSource
 
-ROW_FILES = ("metrics.jsonl", "episodes.jsonl", "designs.jsonl")
+ROW_FILES = ("metrics.jsonl", "episodes.jsonl", "designs.jsonl", *POOL_FILES)
 """Files whose rows carry the step (counted from 1) that wrote them."""
 
 

@@ -36,7 +36,11 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def fake(monkeypatch: pytest.MonkeyPatch, **things: Any) -> list[str]:
     """Stand-ins for what other parts provide, by attribute name; returns the names asked for."""
     asked: list[str] = []
-    things = {"resolve_ref": lambda ref: ref, "check_roles": lambda cfg: None} | things
+    things = {
+        "resolve_ref": lambda ref: ref,
+        "check_roles": lambda cfg: None,
+        "check_training": lambda cfg: None,
+    } | things
 
     def lazy(where: str) -> Any:
         asked.append(where)
@@ -330,14 +334,14 @@ def test_list(capsys: Capture, kind: str) -> None:
 
 
 def test_doctor_reports_problems_with_exit_code_1(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    monkeypatch.setattr(doctor, "_sandbox_level", lambda: ("L2s", None))
+    monkeypatch.setattr(doctor, "_sandbox", lambda: (None, "no level can be had"))
     monkeypatch.setattr(doctor, "_embedded_model", lambda: None)
     assert main.main(["doctor", "--json"]) == 1
     report = json.loads(capsys.readouterr().out)
-    assert report["sandbox_level"] == "L2s" and "embedded build" in report["problems"][0]
+    assert report["sandbox_level"] is None and "embedded build" in report["problems"][1]
     monkeypatch.setattr(doctor, "_embedded_model", lambda: "somewhere")
-    assert main.main(["doctor"]) == 0
-    assert "no problems found" in capsys.readouterr().out
+    assert main.main(["doctor"]) == 1
+    assert "problem    no level can be had" in capsys.readouterr().out
 
 
 def test_every_verb_has_help() -> None:
@@ -405,3 +409,11 @@ def test_a_closed_pipe_is_quiet() -> None:
         ["bash", "-c", command], capture_output=True, text=True, cwd=Path(tools.__file__).parents[2]
     )
     assert done.stdout.strip() == "{" and done.stderr == ""
+
+
+def test_doctor_tries_a_chat_template(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr(doctor, "examine", lambda: {"problems": []})
+    monkeypatch.setattr(doctor, "_text", lambda report: report["template"]["words"])
+    assert main.main(["doctor", "--model", "embedded"]) == 0
+    assert "append-only" in capsys.readouterr().out
+    assert "no chat template" in failed(capsys, "doctor", "--model", "scripted:null")

@@ -123,4 +123,4 @@ def test_play(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     assert "no hint" in out and "not won" in out
     monkeypatch.setattr("sys.stdin", io.StringIO("12\n"))
     assert main(["envs", "play", good]) == 0
-    assert "after 1 turns (given up)" in capsys.readouterr().out
+    assert "after 1 turn (given up)" in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import struct
 
@@ -11,8 +12,20 @@ from hypothesis import strategies as st
 
 from spade.envs import confine
 from spade.envs.contract import ALLOWED_MODULES, bare, boxed_content, solution_actions, wrap_action
+from spade.envs.duplicates import masked
 from spade.envs.fingerprint import NoveltyIndex, canonical, skeleton
-from spade.envs.floors import View, context_reader, open_loop, reading_rates
+from spade.envs.floors import (
+    CLOSED_LOOP,
+    View,
+    character_readers,
+    code_words,
+    context_readers,
+    guessed_commands,
+    items,
+    open_loop,
+    reading_rates,
+)
+from spade.envs.leaks import shows
 from spade.envs.screen import Refused, screen
 from spade.envs.wire import (
     MAX_FRAME,
@@ -261,9 +274,51 @@ def test_readers_and_their_control() -> None:
     observations = [f"noise {'la ' * n}code {n}77 end" for n in range(1, 9)]
     rates = reading_rates(observations, [f"{n}77" for n in range(1, 9)])
     assert rates["number 1 from the start"] == 1.0 and rates["word 2 from the end"] == 1.0
-    assert rates["word 3 from the start"] < 0.3
+    assert rates.get("word 3 from the start", 0.0) < 0.3
     same = reading_rates(["from 1 to 4"] * 8, ["1"] * 8)
-    assert max(same.values()) == 0.0  # right for every seed alike: that is a matter for the floors
-    reader = context_reader(observations[0], "177")
-    assert reader is not None and reader(observations[5]) == "677"
-    assert context_reader("nothing here", "177") is None
+    assert (
+        max(same.values(), default=0.0) == 0.0
+    )  # right for every seed alike: that is a matter for the floors
+    assert [r(observations[5]) for r in context_readers(observations[0], "177")] == ["677", "677"]
+    assert context_readers("nothing here", "177") == []
+    glued = character_readers("case loan-2001-02-03: a loan", "2001-02-03")
+    assert {r("the case loan-1999-12-31: another") for r in glued} == {"1999-12-31"}
+    assert character_readers("nothing here", "177") == character_readers("a 7", "7") == []
+
+
+def test_marked_places_are_read() -> None:
+    for form in ("see *{}* there", "key={};", "[{}] go", "x{}y", "a: {}, b"):
+        texts = [form.format(n * 37 + 11) for n in range(1, 9)]
+        rates = reading_rates(texts, [str(n * 37 + 11) for n in range(1, 9)])
+        assert max(rates.values()) == 1.0, form
+
+
+def test_words_of_the_code_are_tried() -> None:
+    tree = ast.parse(
+        '"""Doc."""\nX = ["open sesame", 777, True, "a{b}", "\\n"]\nprint("(go|stop) \\\\d+", 1.5)'
+    )
+    assert code_words(tree) == ("open sesame", "777")
+    assert {"go", "stop 1", "sesame 0 0"} <= set(guessed_commands(tree))
+
+
+def test_a_follower_does_what_the_text_names() -> None:
+    known = ["north", "go east", "7"]
+    first, last = CLOSED_LOOP["named_first"](known), CLOSED_LOOP["named_last"](known)
+    assert bare(first("Now Go East, then north.")) == "go east"
+    assert bare(last("Now go east, then north.")) == "north"
+    assert bare(last("nothing of it")) == bare(first("17")) != "7"
+
+
+def test_items_and_runs_of_words() -> None:
+    assert items("Pick: red fox, blue (old) owl.\nOr none!") == [
+        "Pick", "red fox", "blue", "old", "owl", "Or none",
+    ]  # fmt: skip
+    assert shows("The answer was 12.", "12") and not shows("in 120 ways", "12")
+    assert shows("go up, then LEFT now", "up then left") and not shows("anything", "")
+
+
+def test_masking_keeps_what_all_seeds_share() -> None:
+    texts = [f"add {n} and {n * n + 40}, from 1 to 9" for n in (17, 23, 31, 48)]
+    assert masked(texts) == {"add # and # , from 1 to 9"}
+    assert masked([t.replace("9", "8") for t in texts]) != masked(texts)
+    assert masked(texts[:2]) == set()  # too few to tell

@@ -10,14 +10,14 @@ import pytest_asyncio
 from envs_programs import PLAIN, SUM, game
 
 from spade.config import SandboxConfig, ValidateConfig
+from spade.envs.battery import STAGES
 from spade.envs.fingerprint import NoveltyIndex
 from spade.envs.sandbox import Sandbox
-from spade.envs.stages import STAGES
 from spade.envs.validate import BATTERY_VERSION, validate, validate_many
 from spade.errors import ConfigError, FaultCode, ProgramFault, SandboxError
 from spade.types import EnvProgram, Verdict, from_json, to_json
 
-CFG = ValidateConfig()
+CFG = ValidateConfig(floor_max=0.34)
 STRICT = ValidateConfig(floor_max=0.05)
 
 
@@ -100,7 +100,9 @@ DEFECTS = {
     "floor_silence": game(
         step="won = a == self.x or not a\n        return 'x', float(won), won, self.t >= 3, {}"
     ),
-    "floor_counting": game(reset="self.x = str(r.randint(0, 3))\n        return 'say a digit', {}", turns=4),
+    "floor_counting": game(
+        reset="self.x = str(r.randint(0, 3))\n        return 'a digit ' + 'la' * r.randint(1, 9), {}", turns=4
+    ),
     "floor_common": game(
         step="won = a in (self.x, 'true')\n        return 'x', float(won), won, self.t >= 3, {}"
     ),
@@ -114,7 +116,8 @@ DEFECTS = {
     "other_seed_wins": game(
         reset="self.n = r.randint(1000, 9999)\n        self.x = ['red' + str(seed), 'blue']\n        "
         "return f'{self.n}', {}",
-        step="won = a == 'blue' and self.t == 2\n        return 'x', float(won), won, self.t >= 3, {}",
+        step="t = self.t\n        won = a == 'blue' and t == 2\n        "
+        "return f'{t}', float(won), won, t >= 3, {}",
     ),
     "lenient_grader": game(
         step="won = self.x in action\n        return 'x', float(won), won, self.t >= 3, {}"
@@ -134,7 +137,7 @@ async def test_honest_games_are_accepted(sandbox: Sandbox) -> None:
     assert [(n, v.code, v.failed) for n, v in zip(HONEST, verdicts, strict=True) if not v.accepted] == []
     first = verdicts[0]
     assert first.battery == BATTERY_VERSION and first.level == "L2s"
-    assert [s.stage for s in first.stages] == list(STAGES)
+    assert [s.stage for s in first.stages] == [s for s in STAGES if s != "judge"]
     assert first.facts["oracle_return"] == 1.0 and first.facts["max_turns"] == 3
     assert from_json(Verdict, to_json(first)) == first
 

@@ -49,7 +49,7 @@ async def test_validator_accepts_every_hand_written_program() -> None:
 
     programs = [held.program for held in heldout.new_mechanics()]
     async with await Sandbox.start(SandboxConfig()) as sandbox:
-        verdicts = await validate_many(programs, sandbox, ValidateConfig())
+        verdicts = await validate_many(programs, sandbox, ValidateConfig(floor_max=0.34))
     names = [held.name for held in heldout.new_mechanics()]
     refused = {n: (v.code, v.failed) for n, v in zip(names, verdicts, strict=True) if not v.accepted}
     assert refused == {}

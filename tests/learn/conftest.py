@@ -65,5 +65,5 @@ def _sample(rng: np.random.Generator, role: str, group: str) -> Sample:
 
 @pytest.fixture
 def cfg() -> Callable[..., LearnerConfig]:
-    """`cfg(lr=1e-2)`: learner settings in float32 unless said otherwise."""
-    return lambda **changes: LearnerConfig(**{"autocast": "off", **changes})
+    """`cfg(lr=1e-2)`: learner settings in float32 without alarm unless said otherwise."""
+    return lambda **changes: LearnerConfig(**{"autocast": "off", "mismatch_alarm": 0.0, **changes})

@@ -1,7 +1,8 @@
-"""Packing: nothing lost, nothing mixed up, same input same batches; weights of the three losses."""
+"""Packing: nothing lost, nothing mixed up, same input same batches; weights of the losses."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -10,8 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spade.config import LearnerConfig
 from spade.errors import ConfigError
-from spade.learn.batch import DR_GRPO_LENGTH, PackedBatch, informative, micro_batches, token_weights
+from spade.learn.batch import (
+    DR_GRPO_LENGTH,
+    LOSSES,
+    PackedBatch,
+    count_episodes,
+    count_groups,
+    informative,
+    micro_batches,
+    mini_batches,
+    token_weights,
+)
 from spade.types import Sample
 
 Maker = Callable[..., list[Sample]]
@@ -100,13 +112,50 @@ def weight_sums(batches: list[PackedBatch], kind: str, n_samples: int, n_tokens:
     return float(sum(p.sum() for p in parts))
 
 
-def test_weights_of_the_three_losses(make_samples: Maker) -> None:
+def test_episodes_and_groups_are_counted_as_such(make_samples: Maker) -> None:
+    samples = [
+        replace(s, episode=e) for s, e in zip(make_samples(6), ("", "", "a", "a", "b", "b"), strict=True)
+    ]
+    assert count_episodes(samples) == 4
+    unseen = replace(samples[0], mask=(0,) * len(samples[0].mask), logprobs=(0.0,) * len(samples[0].mask))
+    assert count_episodes([unseen, *samples[1:]]) == 3
+    groups = [replace(s, group=g) for s, g in zip(samples, ("x", "x", "y", "y", "", ""), strict=True)]
+    flat = [replace(s, advantage=0.0) if i in (0, 1, 2, 4) else s for i, s in enumerate(groups)]
+    assert count_groups(groups) == (4, 0)
+    assert count_groups(flat) == (4, 2)  # x and the first without a group
+
+
+@given(n=st.integers(1, 30), count=st.integers(1, 8), seed=st.integers(0, 99))
+@settings(max_examples=40, deadline=None)
+def test_mini_batches_share_out_whole_episodes(make_samples: Maker, n: int, count: int, seed: int) -> None:
+    samples = [replace(s, episode=f"{s.role}{i // 4}") for i, s in enumerate(make_samples(n))]
+    parts = mini_batches(samples, count, random.Random(seed))
+    assert parts == mini_batches(samples, count, random.Random(seed))
+    assert sorted(i for part in parts for i in part) == list(range(n)) and all(parts)
+    where = {i: k for k, part in enumerate(parts) for i in part}
+    for role in ("agent", "designer"):
+        homes: dict[str, set[int]] = {}
+        for i, s in enumerate(samples):
+            if s.role == role:
+                homes.setdefault(s.episode, set()).add(where[i])
+        assert all(len(h) == 1 for h in homes.values())
+        sizes = [sum(h == {k} for h in homes.values()) for k in range(count)]
+        assert max(sizes) - min(sizes) <= 1
+
+
+def test_names_agree_with_the_config() -> None:
+    assert [LearnerConfig(loss=name).loss for name in LOSSES] == list(LOSSES)  # type: ignore[arg-type]
+
+
+def test_weights_of_the_losses(make_samples: Maker) -> None:
     samples = make_samples(12)
     tokens = sum(sum(s.mask) for s in samples)
     batches = micro_batches(samples, 300, 0)
     assert weight_sums(batches, "grpo", 12, tokens) == pytest.approx(1.0, abs=1e-9)
     assert weight_sums(batches, "dapo", 12, tokens) == pytest.approx(1.0, abs=1e-9)
+    assert weight_sums(batches, "gspo", 12, tokens) == pytest.approx(1.0, abs=1e-9)
     expected = tokens / (12 * DR_GRPO_LENGTH)
     assert weight_sums(batches, "dr_grpo", 12, tokens) == pytest.approx(expected, abs=1e-9)
+    assert weight_sums(batches, "reinforce", 12, tokens) == pytest.approx(expected, abs=1e-9)
     with pytest.raises(ConfigError, match="dapo"):
         token_weights(batches[0], "ppo", 12, tokens)

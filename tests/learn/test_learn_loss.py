@@ -89,6 +89,12 @@ def test_k3_reference_term_is_nonnegative_and_pulls_back() -> None:
     assert grad[0] == pytest.approx(0.1 * (1 - math.exp(-1.0)), abs=1e-9)
 
 
+def test_k3_is_clamped_where_the_policies_are_far_apart() -> None:
+    cfg = LearnerConfig(kl=1.0)
+    loss, _, grad = loss_of([-30.0], [-30.0], [0.0], cfg, reference=[-1.0])
+    assert loss == pytest.approx(math.exp(10.0) - 11.0, rel=1e-9) and grad == [0.0]
+
+
 def test_mismatch_estimates_the_divergence_of_sampler_and_learner() -> None:
     d = 0.3
     _, stats, _ = loss_of([-1.0 + d], [-1.0], [1.0], LearnerConfig())

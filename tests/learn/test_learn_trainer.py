@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +14,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from spade.config import LearnerConfig
+from spade.config import LearnerConfig, ServingConfig
 from spade.errors import InputError
+from spade.learn.batch import DR_GRPO_LENGTH, LOSSES
 from spade.learn.trainer import CompactLearner
 from spade.learn.weights import publish
+from spade.serving.local import LocalPolicy
+from spade.serving.policy import SamplingParams
 from spade.types import Sample
 
 Maker = Callable[..., list[Sample]]
@@ -78,7 +82,7 @@ def test_a_state_of_another_model_is_refused(tiny: Path, cfg: Settings) -> None:
         learner.load_state_dict(state)
 
 
-@pytest.mark.parametrize("loss", ["grpo", "dapo", "dr_grpo"])
+@pytest.mark.parametrize("loss", LOSSES)
 def test_dropping_zero_advantage_samples_changes_nothing(
     tiny: Path, make_samples: Maker, cfg: Settings, loss: str
 ) -> None:
@@ -104,21 +108,38 @@ def test_gradient_does_not_depend_on_micro_batches(
         assert got[key] == pytest.approx(expected[key], rel=1e-4)
 
 
-def test_gradient_equals_a_plain_reference_loop(tiny: Path, make_samples: Maker, cfg: Settings) -> None:
+@pytest.mark.parametrize("loss", LOSSES)
+def test_gradient_equals_a_plain_reference_loop(
+    tiny: Path, make_samples: Maker, cfg: Settings, loss: str
+) -> None:
+    """Unpadded full logits of transformers, one sample at a time; samples 0 to 2 are turns of one episode."""
     from transformers import AutoModelForCausalLM
 
     samples = make_samples(8, roles=("agent",))
-    learner = CompactLearner(tiny, cfg(loss="grpo", lr=0.0))
+    samples = [
+        replace(s, episode="e", advantage=samples[0].advantage) if i < 3 else s for i, s in enumerate(samples)
+    ]
+    learner = CompactLearner(tiny, cfg(loss=loss, lr=0.0))
     norm = learner.step(samples, temperature=0.8)["grad_norm/agent"]
     model = AutoModelForCausalLM.from_pretrained(tiny, attn_implementation="eager")
-    for s in samples:
+    tokens = [sum(s.mask) for s in samples]
+    units = [sum(tokens[:3])] * 3 + tokens[3:]
+    for s, unit in zip(samples, units, strict=True):
         ids = torch.tensor([s.prompt_ids + s.completion_ids])
         logp = torch.log_softmax(model(input_ids=ids).logits[0] / 0.8, -1)
         rows = torch.arange(len(s.completion_ids)) + len(s.prompt_ids) - 1
         chosen = logp[rows, torch.tensor(s.completion_ids)]
         mask = torch.tensor(s.mask, dtype=torch.float32)
-        tis = torch.exp(chosen.detach() - torch.tensor(s.logprobs)).clamp(max=2.0)
-        torch.autograd.backward(-(tis * chosen * mask).sum() * s.advantage / mask.sum() / len(samples))
+        behind = (chosen.detach() - torch.tensor(s.logprobs)) * mask
+        if loss == "gspo":
+            behind = torch.full_like(mask, float(behind.sum() / mask.sum()))
+        tis = torch.exp(behind).clamp(max=2.0)
+        share = {
+            "dapo": 1 / sum(tokens),
+            "dr_grpo": 1 / DR_GRPO_LENGTH / 6,
+            "reinforce": 1 / DR_GRPO_LENGTH / 6,
+        }.get(loss, 1 / unit / 6)
+        torch.autograd.backward(-(tis * chosen * mask).sum() * s.advantage * share)
     expected = torch.nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
     assert norm == pytest.approx(float(expected), rel=1e-4)
 
@@ -177,6 +198,98 @@ def test_old_logprobs_make_the_clip_bind(tiny: Path, make_samples: Maker, cfg: S
         last = learner.step(samples, old=old)
     assert first["ratio_mean"] == pytest.approx(1.0, abs=1e-5) and first["clip_share"] == 0.0
     assert last["clip_share"] > 0.0
+
+
+def test_several_updates_a_step_let_the_clip_bind(tiny: Path, make_samples: Maker, cfg: Settings) -> None:
+    samples = make_samples(12)
+    learner = CompactLearner(tiny, cfg(lr=1e-2, epochs=2, minibatches=3))
+    metrics = learner.step(samples)
+    assert metrics["updates"] == learner.version == 6
+    assert metrics["samples"] == 24.0 and metrics["tokens"] == 2 * sum(sum(s.mask) for s in samples)
+    assert metrics["clip_share"] > 0.0 and metrics["ratio_mean"] != 1.0
+    once = CompactLearner(tiny, cfg(lr=1e-2))
+    assert once.step(samples)["updates"] == once.version == 1
+    again = CompactLearner(tiny, cfg(lr=1e-2, epochs=2, minibatches=3))
+    again.step(samples)
+    assert same(weights(learner), weights(again))
+
+
+def test_epochs_repeat_the_update_with_the_first_logprobs_as_old(
+    tiny: Path, make_samples: Maker, cfg: Settings
+) -> None:
+    samples = make_samples(8)
+    one = CompactLearner(tiny, cfg(lr=1e-2))
+    old = one.score(samples)
+    for _ in range(2):
+        one.step(samples, old=old)
+    two = CompactLearner(tiny, cfg(lr=1e-2, epochs=2))
+    two.step(samples)
+    assert largest_change(weights(one), weights(two)) < 1e-6
+
+
+def test_metrics_by_role_and_of_the_batch(tiny: Path, make_samples: Maker, cfg: Settings) -> None:
+    samples = [replace(s, advantage=0.0) if s.group == "g0" else s for s in make_samples(12)]
+    learner = CompactLearner(tiny, cfg(entropy_tokens=10_000, tis_max=1.5))
+    got = learner.step(samples)
+    assert (got["groups"], got["groups_dropped"], got["episodes"], got["dropped"]) == (3.0, 1.0, 12.0, 4.0)
+    for role in ("agent", "designer"):
+        mine = [s for s in samples if s.role == role and s.advantage]
+        assert got[f"tokens/{role}"] == sum(sum(s.mask) for s in mine)
+        logprobs = [lp for s in mine for lp, m in zip(s.logprobs, s.mask, strict=True) if m]
+        scores = CompactLearner(tiny, cfg()).score(mine)
+        now = np.array([x for s, lp in zip(mine, scores, strict=True) for x in lp[np.array(s.mask) == 1]])
+        weight = np.exp(now - np.array(logprobs))
+        assert got[f"tis_mean/{role}"] == pytest.approx(np.minimum(weight, 1.5).mean(), rel=1e-3)
+        assert got[f"tis_max/{role}"] == pytest.approx(weight.max(), rel=1e-3)
+        assert got[f"tis_capped/{role}"] == pytest.approx((weight > 1.5).mean(), abs=0.02)
+        d = now - np.array(logprobs)
+        assert got[f"mismatch_kl/{role}"] == pytest.approx((np.exp(d) - d - 1).mean(), rel=1e-3)
+        assert got[f"entropy/{role}"] == pytest.approx(-now.mean(), rel=1e-3)
+        assert got[f"grad_norm/{role}"] > 0
+    assert got["loss"] == pytest.approx(got["loss/agent"] + got["loss/designer"], abs=1e-6)
+    shared = CompactLearner(tiny, cfg(optimizer_per_role=False)).step(samples)
+    assert {"grad_norm/agent", "grad_norm/designer", "grad_norm/shared"} <= set(shared)
+
+
+def test_exact_entropy_is_that_of_the_tempered_distribution(
+    tiny: Path, make_samples: Maker, cfg: Settings
+) -> None:
+    from transformers import AutoModelForCausalLM
+
+    samples = make_samples(3, roles=("agent",))
+    model = AutoModelForCausalLM.from_pretrained(tiny, attn_implementation="eager")
+    values = []
+    for s in samples:
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([s.prompt_ids + s.completion_ids])).logits[0] / 0.7
+        start = len(s.prompt_ids) - 1
+        values += [float(-(p := logits[start + i].softmax(-1)) @ p.log()) for i, m in enumerate(s.mask) if m]
+    got = CompactLearner(tiny, cfg(entropy_tokens=10_000)).step(samples, temperature=0.7)
+    assert got["token_entropy/agent"] == pytest.approx(np.mean(values), rel=1e-4)
+    few = CompactLearner(tiny, cfg(entropy_tokens=8)).step(samples, temperature=0.7)
+    assert few["token_entropy/agent"] == pytest.approx(np.mean(values), rel=0.2)
+    assert "token_entropy" not in CompactLearner(tiny, cfg(entropy_tokens=0)).step(samples)
+
+
+def test_a_sampler_that_disagrees_raises_an_alarm_once(
+    tiny: Path, make_samples: Maker, cfg: Settings
+) -> None:
+    learner = CompactLearner(tiny, cfg(mismatch_alarm=0.01, lr=0.0))
+    samples = make_samples(8)
+    with pytest.warns(UserWarning, match=r"learner\.mismatch_alarm 0\.01"):
+        assert learner.step(samples)["mismatch_alarm"] == 1.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert learner.step(samples)["mismatch_alarm"] == 1.0
+        exact = [
+            replace(s, logprobs=tuple(map(float, lp)))
+            for s, lp in zip(samples, learner.score(samples), strict=True)
+        ]
+        stale = [
+            replace(s, logprobs=samples[i].logprobs) if s.role == "designer" else s
+            for i, s in enumerate(exact)
+        ]
+        assert CompactLearner(tiny, cfg(mismatch_alarm=0.01)).step(stale)["mismatch_alarm"] == 0.0
 
 
 def test_reference_divergence_starts_at_zero_and_grows(
@@ -240,3 +353,27 @@ async def test_published_weights_are_copies_with_the_version(
     assert same(policy.kept, published) and policy.version == 1
     learner.step(make_samples(8, 1))
     assert same(policy.kept, published) and not same(published, weights(learner))
+
+
+@pytest.mark.parametrize("cut", [{}, {"top_p": 0.8}, {"top_k": 5}])
+async def test_the_sampler_reports_what_the_learner_scores_at_that_temperature(
+    tiny: Path, cfg: Settings, cut: dict[str, Any]
+) -> None:
+    """Parity of the two engines; with top-p and top-k the log-probs are over the full vocabulary, too."""
+    policy = LocalPolicy.from_folder(tiny, ServingConfig(device="cpu", dtype="float32"))
+    prompts = [[1, 2, 3, 4], [5, 6, 7]]
+    try:
+        params = SamplingParams(max_tokens=12, temperature=0.7, seed=1, **cut)
+        replies = await policy.generate(prompts, params, 2)
+    finally:
+        await policy.close()
+    samples = [
+        Sample(tuple(p), c.token_ids, (1,) * len(c.token_ids), c.logprobs_T, 1.0, "agent")
+        for p, row in zip(prompts, replies, strict=True)
+        for c in row
+    ]
+    learner = CompactLearner(tiny, cfg(lr=0.0))
+    for sample, scores in zip(samples, learner.score(samples, temperature=0.7), strict=True):
+        assert scores.tolist() == pytest.approx(list(sample.logprobs), abs=1e-4)
+    assert learner.step(samples, temperature=0.7)["mismatch_kl/agent"] < 1e-8
+    assert learner.step(samples, temperature=1.0)["mismatch_kl/agent"] > 1e-4

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import re
 import shlex
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from spade.cli.main import VERBS
+from spade.types import GameType
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("docs", "results", "benchmarks", "baselines", "evals")
@@ -133,24 +133,26 @@ def test_pages_name_no_paths_of_one_machine() -> None:
 
 
 ENVIRONMENTS = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8")
-EXAMPLES = blocks(ENVIRONMENTS, "python")
+EXAMPLES = [code for code in blocks(ENVIRONMENTS, "python") if re.search(r"^class \w+Env", code, re.M)]
+KINDS = ["single_turn", "multi_turn", "tool_use"]
 
 
-def test_there_is_an_example_of_either_kind() -> None:
-    assert [re.findall(r"class (\w+Env)", code) for code in EXAMPLES] == [["LaterTermEnv"], ["TankEnv"]]
+def test_there_is_an_example_of_each_kind() -> None:
+    assert len(EXAMPLES) == len(KINDS)
+    assert 'game_type = "single_turn"' in EXAMPLES[0] and "Env(ToolEnv)" in EXAMPLES[2]
 
 
-@pytest.mark.parametrize("code", EXAMPLES, ids=["single_turn", "multi_turn"])
-def test_examples_pass_the_validator_with_the_strict_floor(code: str) -> None:
+@pytest.mark.parametrize(("code", "kind"), list(zip(EXAMPLES, KINDS, strict=True)), ids=KINDS)
+def test_examples_pass_the_validator_with_the_strict_floor(code: str, kind: GameType) -> None:
     from spade.config import ValidateConfig
-    from spade.testing import check_env
+    from spade.envs import check_env
 
-    verdict = asyncio.run(check_env(code, validator=ValidateConfig(floor_max=0.05)))
-    assert verdict.accepted
+    for given in (None, kind):
+        assert check_env(code, validator=ValidateConfig(floor_max=0.05), game_type=given).accepted
 
 
 def test_the_table_of_stages_is_the_validators_own() -> None:
-    from spade.envs.stages import STAGES
+    from spade.envs.battery import STAGES
 
     table = ENVIRONMENTS.partition("## Validation")[2].partition("## Security")[0]
     assert re.findall(r"^\| `(\w+)` \|", table, re.M) == list(STAGES)

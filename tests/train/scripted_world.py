@@ -122,7 +122,7 @@ def small_config(out: Path, **changes: Any) -> Config:
         "design": {"designs": 4, "every": 2, "attempts": 1, "template": "short", "memory": {"enabled": True}},
         "play": {"plays": 4, "hinted_plays": 2, "programs": 3, "max_turns": 6},
         "train": {"steps": 6, "checkpoint_every": 2},
-        "validator": {"seeds": 4, "stages": {}},
+        "validator": {"seeds": 8, "floor_max": 0.34},
         "hints": {"max_tokens": 64},
     }
     for key, value in changes.items():

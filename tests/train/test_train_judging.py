@@ -13,6 +13,7 @@ from spade.config import SandboxConfig
 from spade.design.designer import active_skills
 from spade.envs.sandbox import Sandbox
 from spade.errors import FaultKind
+from spade.learn.potential import SkillMeans
 from spade.train.archive import MIN_WEIGHT, Archive
 from spade.train.floor import blind_floor, winning_sequences
 from spade.train.pending import Attempt, DesignSet, set_credits, set_from_json, set_rewards, set_to_json
@@ -42,7 +43,7 @@ def attempt(kind: Any = "accepted", skill: str = "A", **fields: Any) -> Attempt:
 
 def good(name: str, mean: float, regret: float | None, **fields: Any) -> Attempt:
     measured = None if regret is None else Regret(regret, 0.1, 8, 0)
-    return attempt(program_id=name, returns=[mean, mean], regret=measured, **fields)
+    return attempt(program_id=name, returns=[mean, mean], offsets=[0, 0], regret=measured, **fields)
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ def test_published_reward_values(cfg: Any) -> None:
     made = DesignSet(
         0, (good("a", 0.0, 1.0), good("b", 0.5, 0.0), good("c", 0.5, 0.15), good("d", 0.275, -1.0))
     )
-    assert set_rewards(made, cfg, {}) == pytest.approx({0: 0.4, 1: 0.6, 2: 1.0, 3: 0.3})
+    assert set_rewards(made, cfg, {}, SkillMeans()) == pytest.approx({0: 0.4, 1: 0.6, 2: 1.0, 3: 0.3})
 
 
 def test_who_pays_for_what(cfg: Any) -> None:
@@ -73,7 +74,7 @@ def test_who_pays_for_what(cfg: Any) -> None:
             good("d", 0.5, 0.15, gate=0.5),
         ),
     )
-    rewards = set_rewards(made, cfg, {"old": 0.9})
+    rewards = set_rewards(made, cfg, {"old": 0.9}, SkillMeans())
     assert rewards == pytest.approx({0: 1.0, 1: -0.5, 2: 0.7, 3: 0.6, 4: -0.8, 5: -0.25, 7: 0.5})
 
 
@@ -87,15 +88,16 @@ def test_an_unknown_regret_is_neither_rewarded_nor_punished(cfg: Any) -> None:
             good("d", 0.5, None, skill="B"),
         ),
     )
-    rewards = set_rewards(made, cfg, {})
+    rewards = set_rewards(made, cfg, {}, SkillMeans())
     assert rewards[2] == pytest.approx(0.6 + 0.4 * (0.1 / 0.15)) == rewards[3]
     alone = DesignSet(0, (good("a", 0.5, None),))
-    assert set_rewards(alone, cfg, {}) == pytest.approx({0: 0.6})
+    assert set_rewards(alone, cfg, {}, SkillMeans()) == pytest.approx({0: 0.6})
 
 
 def test_invalid_designs_can_be_left_out(tmp_path: Path) -> None:
     cfg = small_config(tmp_path, design__include_invalid=False)
-    assert set_rewards(DesignSet(0, (attempt("invalid"), good("a", 0.5, 0.0))), cfg, {}) == {1: 0.6}
+    made = DesignSet(0, (attempt("invalid"), good("a", 0.5, 0.0)))
+    assert set_rewards(made, cfg, {}, SkillMeans()) == {1: 0.6}
 
 
 def test_designer_advantages_are_centred_per_skill_and_scaled(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spade.envs.stages import STAGES
+from spade.envs.battery import STAGES
 from spade.errors import FaultKind, InputError, SandboxError
 from spade.interrupt import StopFlag
 from spade.train.groups import check_faults

@@ -135,6 +135,6 @@ def _result(item: Item, episode: Episode) -> ItemResult:
         sample=0,
         outcome=episode.outcome,
         end=episode.end.value,
-        tokens=episode.trajectory.sampled_tokens,
+        tokens=episode.sampled_tokens,
         text="\n".join(lines)[:MAX_TEXT],
     )

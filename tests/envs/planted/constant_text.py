@@ -1,0 +1,35 @@
+import random
+import re
+
+
+class SignalEnv:
+    """A hidden linear machine answers every number; predict its value for one that may not be tried."""
+
+    max_turns = 10
+
+    def reset(self, seed=None):
+        rng = random.Random(seed)
+        self.a, self.b = rng.randint(2, 40), rng.randint(-50, 50)
+        self.x = rng.randint(200, 900)
+        self.t = 0
+        return (
+            f"A machine turns every whole number into another by a fixed rule of the form a x + b. \\boxed{{try N}} with N up to "
+            f"50 shows its result. What does it make of {self.x}? Say \\boxed{{final N}}; a wrong one does not end the game."
+        ), {}
+
+    def step(self, action):
+        self.t += 1
+        out = self.t >= self.max_turns
+        found = re.search(r"\\boxed\{\s*(try|final)\s+(-?\d{1,6})\s*\}", action)
+        if not found:
+            return "ok", 0.0, False, out, {}
+        n = int(found.group(2))
+        if found.group(1) == "final":
+            won = n == self.a * self.x + self.b
+            return "ok", float(won), won, out and not won, {}
+        if not 0 <= n <= 50:
+            return "ok", 0.0, False, out, {}
+        return "ok", 0.0, False, out, {}
+
+    def solution(self):
+        return ["try 1", "try 2", f"final {self.a * self.x + self.b}"]

@@ -1,0 +1,5 @@
+import random
+
+
+def reset(seed):
+    return random.Random(seed).random()
