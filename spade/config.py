@@ -153,8 +153,8 @@ class ValidateConfig(Section):
     min_oracle_turns: Positive = 1
     """Fewest turns the program's own solution may need (mean over seeds)."""
     stages: dict[str, bool | dict[str, Any]] = {}
-    """Stages by name: false, true, or parameters, for example `{novelty: false, floor: {seeds: 32}}`; names that
-    are not built in are registered stages or `file.py:function`."""
+    """Stages by name: false, true, or parameters, for example `{novelty: false, floor: {seeds: 32}}`; names
+    that are not built in are registered stages or `file.py:function`."""
     judge: JudgeConfig = JudgeConfig()
     max_observation_chars: Positive = 4000
     """Longest observation a program may return."""
@@ -202,7 +202,8 @@ class DesignConfig(Section):
     policy: str = "shared"
     """Who designs: `shared` (the one policy that also plays), `frozen` (the start weights, never trained),
     `separate` (a second copy that learns from its designs only), or another model such as
-    `openai:MODEL@URL` or a checkpoint folder, which never changes."""
+    `openai:MODEL@URL` or a checkpoint folder, which never changes. `scripted:mechanics` is no model: it draws
+    sound programs of all difficulties from the embedded model's mechanics."""
     designs: Positive = 24
     """Designer attempts per design step."""
     attempts: Positive = 5
@@ -251,8 +252,8 @@ class DesignConfig(Section):
     """Deadline of one design where requests run side by side; a design that misses it is lost, the others are
     kept. In-process engines answer in one batch and are bounded by `max_tokens` instead."""
     min_oracle_turns: Positive | None = None
-    """Fewest turns the program's solution may need when a brief asks for several; unset: 3 with the full prompt,
-    with the short one (the embedded model's small worlds) `validator.min_oracle_turns`."""
+    """Fewest turns the program's solution may need when a brief asks for several; unset: 3 with the full
+    prompt, with the short one (the embedded model's small worlds) `validator.min_oracle_turns`."""
     phase_seconds: float = Field(default=900.0, gt=0)
     """No further attempt is begun this long after a design phase began, and none waits longer."""
     refuse_duplicates: Literal["identical", "equal", "near"] = "equal"

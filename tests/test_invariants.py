@@ -19,19 +19,24 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from spade.config import DesignConfig, MemoryConfig, RewardConfig, SandboxConfig
+from spade.config import DesignConfig, MemoryConfig, RewardConfig, SandboxConfig, ValidateConfig
 from spade.design.designer import active_skills
 from spade.envs.memory import NEGATIVE_RANGE, POSITIVE_RANGE, Memory, Record
 from spade.envs.sandbox import Sandbox
+from spade.envs.validate import validate_many
 from spade.errors import ProgramFault
 from spade.learn.advantages import GROUP_KINDS, agent_advantages, designer_advantages, designer_scale
 from spade.learn.regret import plateau
 from spade.learn.rewards import Evidence, raw_reward
 from spade.play.actions import BoxedCodec, codec_for
-from spade.types import Regret
+from spade.types import EnvProgram, Regret
 from tests.envs.envs_programs import game
+from tests.serving.families import FAMILIES
+from tests.serving.test_serving_templates import game as game_of
+from tests.serving.test_serving_templates import tool_use as tool_use_of
 from tests.train.scripted_world import DigestLearner, World, decisions, rows, small_config, train
 
+PLANTED = Path(__file__).parent / "envs" / "planted"
 RETURNS = st.lists(st.sampled_from([0.0, 1.0, 0.5]) | st.floats(-1, 1), min_size=1, max_size=16)
 
 
@@ -207,6 +212,17 @@ def test_invariant_10_a_fault_never_changes_a_return(tmp_path: Path) -> None:
     assert len([s for s in learner.seen if s.role == "agent"]) <= len(scored)
 
 
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("hint", [None, "halve the range"])
+def test_invariant_11_training_streams_are_the_canonical_rendering(name: str, hint: str | None) -> None:
+    for episode in (game_of(name, hint), tool_use_of(name, hint)):  # both compare every prompt on the way
+        spoken = [i for turn in episode.turns for i in turn.completion_ids]
+        streams = episode.trajectories
+        masked = [i for t in streams for i, m in zip(t.completion_ids, t.mask, strict=True) if m]
+        assert masked == spoken
+        assert all(p == 0.0 for t in streams for p, m in zip(t.logprobs, t.mask, strict=True) if not m)
+
+
 CONTENT = st.text(st.characters(exclude_characters="{}\\<>", exclude_categories=["Cs"]), max_size=12)
 
 
@@ -281,6 +297,41 @@ def test_invariant_13_memory() -> None:
             else:
                 assert mean < NEGATIVE_RANGE[0] or mean > NEGATIVE_RANGE[1]
     assert not memory.draw("other", random.Random(0), len)
+
+
+DEFECTS = {
+    "trivial win": "win_for_anything.py",
+    "unwinnable": "goal_walled_in.py",
+    "constant observation": "constant_text.py",
+    "stall to win": "stall_by_wait.py",
+    "one-word win": "magic_word.py",
+    "seed-insensitive": "seed_ignored.py",
+    "clock-dependent": "clock_in_task.py",
+    "crash at turn 4": "crash_at_turn_4.py",
+    "crash in a later reset": "crash_in_later_reset.py",
+    "reward out of range": "reward_two.py",
+    "NaN reward": "reward_nan.py",
+    "5 MB observation": "five_megabytes.py",
+    "never-ending": "never_ends.py",
+    "leaky reset text": "answer_in_brackets.py",
+    "system exit on a command": "exit_on_quit.py",
+}
+"""Each kind of defect, and a program of the bank in tests/envs/planted that has it and no other."""
+
+
+async def test_invariant_14_each_defect_is_caught_with_its_own_reason() -> None:
+    manifest = {row["file"]: row for row in json.loads((PLANTED / "manifest.json").read_text())}
+    good = [row["file"] for row in manifest.values() if row["expect"] == "accept"]
+    files = [*DEFECTS.values(), *good[::3]]
+    programs = [EnvProgram.of((PLANTED / file).read_text()) for file in files]
+    async with await Sandbox.start(SandboxConfig(cpu_seconds=0.5)) as sandbox:
+        verdicts = dict(zip(files, await validate_many(programs, sandbox, ValidateConfig()), strict=True))
+    for file in DEFECTS.values():
+        assert (file, verdicts[file].code) == (file, manifest[file]["code"])
+    for file in good[::3]:
+        assert (file, verdicts[file].code) == (file, "accepted")
+    crashes = {"crash at turn 4", "crash in a later reset"}  # both are an exception, at different stages
+    assert len({verdicts[file].code for file in DEFECTS.values()}) == len(DEFECTS) - len(crashes) + 1
 
 
 def test_invariant_15_baselines_share_the_loop_and_keep_a_ledger(tmp_path: Path) -> None:

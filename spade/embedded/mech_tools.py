@@ -214,7 +214,7 @@ def files_code(p: Params) -> str:
     return (
         head(
             "Files",
-            3 * p["tasks"] + 1 + p["S"],
+            2 * p["tasks"] + 1 + p["S"],
             (f"{p['put']}_file", f"{p['put']} a file into a folder", {"file": "string", "folder": "string"}),
             (p["word"], "make a folder", {"folder": "string"}),
         )
@@ -297,11 +297,11 @@ def plan_naive(env: Any, history: History, r: random.Random) -> str:
     """A plausible slip: answer too early, another argument, or the other tool."""
     call = plan_expert(env, history, r)
     if call == env.answer or r.random() < 0.25:
-        return call if r.random() < 0.5 else str(env.answer)
+        return call if r.random() < 0.3 else str(env.answer)
     words = sorted(str(w) for w in env.state) or sorted(getattr(env, "ids", {}))
     wrong = next((w for w in words if f'"{w}"' in call), None)
     if r.random() < 0.3 and len(env.plan) > 1:
-        return str(r.choice(env.plan))  # another step of the plan, too early or once more
+        return str(r.choice([c for c in env.plan if c != call]))  # another step, too early or once more
     if wrong is not None and r.random() < 0.5:
         return call.replace(f'"{wrong}"', f'"{r.choice(words)}"')
     numbers = re.findall(r": (\d+)", call)

@@ -70,7 +70,10 @@ MEMBERS: Final[tuple[tuple[str, str], ...]] = (
     ("game_type", 'class attribute: `"multi_turn"` (default), `"single_turn"` or `"tool_use"`'),
     ("max_turns", "attribute: the program's own turn limit, at most 25 counts"),
     ("__init__", "optional; the class must be constructible without arguments"),
-    ("reset(seed)", "returns `(observation, info)`; the same seed gives the same task, another seed another one"),
+    (
+        "reset(seed)",
+        "returns `(observation, info)`; the same seed gives the same task, another seed another one",
+    ),
     (
         "step(action)",
         "returns `(observation, reward, terminated, truncated, info)`; the action arrives as `\\boxed{...}`",
@@ -89,19 +92,23 @@ TOOL_MEMBERS: Final[tuple[tuple[str, str], ...]] = (
     ("max_turns", "class attribute: the number of turns after which an unfinished episode is cut off"),
     (
         "tools",
-        'class attribute: name to `{"description": text, "parameters": {argument: JSON type, or its schema}}`',
+        'class attribute: name to `{"description": text, "parameters": {argument: JSON type, '
+        "or its schema}}`",
     ),
     (
         "setup(rng)",
-        "fills `self.state`, a dict, and `self.tasks`, a list of pairs (instruction, predicate on the state); "
-        "instructions are shown one at a time, the next once the predicate holds after a call",
+        "fills `self.state`, a dict, and `self.tasks`, a list of pairs (instruction, predicate on the "
+        "state); instructions are shown one at a time, the next once the predicate holds after a call",
     ),
     (
         "tool_NAME(...)",
-        "one method for each tool, its arguments named as in `tools`; changes `self.state` and returns text; a "
-        "call that cannot be carried out returns a text that says why",
+        "one method for each tool, its arguments named as in `tools`; changes `self.state` and returns text; "
+        "a call that cannot be carried out returns a text that says why",
     ),
-    ("tool_decline(reason)", "is there already; list `decline` in `tools` to offer it; sets `declined` in the state"),
+    (
+        "tool_decline(reason)",
+        "is there already; list `decline` in `tools` to offer it; sets `declined` in the state",
+    ),
     (
         "solution()",
         "the winning actions in order as a list: `self.call(NAME, argument=value)` for each call, then "

@@ -38,8 +38,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, **things: Any) -> list[str]:
     asked: list[str] = []
     things = {
         "resolve_ref": lambda ref: ref,
-        "check_roles": lambda cfg: None,
-        "check_training": lambda cfg: None,
+        "check_run": lambda cfg: None,
     } | things
 
     def lazy(where: str) -> Any:

@@ -199,7 +199,7 @@ async def test_a_profile_that_does_not_hold_is_found_out(
 def test_usage_of_ourselves_and_of_nobody() -> None:
     assert usage.cpu_seconds(os.getpid()) > 0
     before = usage.resident_bytes(os.getpid())
-    block = bytearray(32 << 20)
+    block = b"x" * (64 << 20)  # written to, and too large for memory that was freed before
     assert usage.resident_bytes(os.getpid()) - before > len(block) // 2
     assert usage.cpu_seconds(2**22 + 1) == 0.0 and usage.resident_bytes(2**22 + 1) == 0
 

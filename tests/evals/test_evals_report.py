@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from spade.report.columns import COLUMNS
 from spade.report.curves import RunSeries, draw_curves, smooth
 from spade.report.markdown import escape
-from spade.report.columns import COLUMNS
 from spade.report.progress import Counter, Pace, Progress, clock
 
 
