@@ -78,8 +78,7 @@ def check(cfg: Config) -> None:
     registry.target("backend", cfg.serving.type)
     require_device(cfg.serving.device)
     lazy("spade.serving.launch:resolve_ref")(cfg.model)
-    lazy("spade.train.roles:check_roles")(cfg)
-    lazy("spade.learn.checks:check_training")(cfg)
+    lazy("spade.train.checks:check_run")(cfg)
     if cfg.train.pool is not None and not Path(cfg.train.pool).exists():
         raise InputError(f"train.pool: there is no pool at {cfg.train.pool}; make one with spade pool make")
 

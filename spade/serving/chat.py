@@ -60,6 +60,10 @@ class ChatRenderer(Protocol):
         """Text of a completion, without special tokens."""
         ...
 
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text, special tokens disabled."""
+        ...
+
     def count(self, text: str) -> int:
         """Tokens in a text."""
         ...

@@ -68,6 +68,10 @@ class ByteRenderer:
         """See `Renderer.text`."""
         return bytes(t for t in completion_ids if t < END).decode("utf-8", "replace")
 
+    def encode(self, text: str) -> list[int]:
+        """The bytes of a text."""
+        return list(_bytes(text))
+
     def count(self, text: str) -> int:
         """Bytes of a text."""
         return len(_bytes(text))

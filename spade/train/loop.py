@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 from spade import registry
 from spade.config import Config
 from spade.interrupt import StopFlag
-from spade.learn.checks import check_training
 from spade.runs import RunFolder
+from spade.train.checks import check_run
 from spade.train.groups import check_faults, play_groups
 from spade.train.ledger import Ledger
-from spade.train.record import episode_rows, play_metrics, samples_of
+from spade.train.record import episode_rows, play_metrics, sample_metrics, samples_of
 from spade.train.roles import Roles, open_roles
 from spade.train.source import EnvSource, World
 from spade.train.state import drop_rows_after, restore_state, train_state
@@ -52,7 +52,7 @@ def run_training(
     requested. `chat` and `learner` replace the ones `cfg` asks for (tests). Raises InputError or
     ConfigError for what the user named, SandboxError or BackendError when too much breaks.
     """
-    check_training(cfg)
+    check_run(cfg)
     return asyncio.run(_train(cfg, folder, stop, chat, learner))
 
 
@@ -129,7 +129,8 @@ async def _step(run: Run) -> dict[str, Any]:
         world.ledger.count("optimiser_steps", run.roles.updates - before_update)
         await run.roles.publish()
     world.folder.append_many("episodes.jsonl", episode_rows(run.steps, groups))
-    return play_metrics(run.steps, groups, source.metrics(), learned, world.ledger, before)
+    numbers = {**source.metrics(), **sample_metrics(samples)}
+    return play_metrics(run.steps, groups, numbers, learned, world.ledger, before)
 
 
 def _lr_scale(cfg: Config, step: int, tokens: int) -> float:

@@ -20,6 +20,7 @@ from spade.learn.gate import gated
 from spade.learn.potential import SkillMeans
 from spade.learn.regret import window_regret
 from spade.learn.rewards import Evidence, raw_reward, shaped
+from spade.train.roles import trains_designs
 from spade.types import Credit, Design, Regret, Trajectory, from_json, to_json
 
 Kind = Literal["accepted", "duplicate", "invalid", "repaired"]
@@ -175,8 +176,7 @@ def set_credits(
     """Credits of a due set; none when nothing is learned from designs (`learner.designer_weight` 0, or a
     Designer that never changes)."""
     order = sorted(rewards)
-    learns = cfg.design.policy in ("shared", "separate") and cfg.learner.designer_weight > 0
-    if not order or not learns:
+    if not order or not trains_designs(cfg):
         return []
     skills = [made.attempts[i].skill for i in order]
     values = [rewards[i] for i in order]

@@ -37,6 +37,12 @@ def samples_of(credits: Sequence[Credit]) -> list[Sample]:
     ]
 
 
+def sample_metrics(samples: Sequence[Sample]) -> dict[str, float]:
+    """Samples of a step by role."""
+    roles = Counter(s.role for s in samples)
+    return {f"samples/{role}": float(roles[role]) for role in ("agent", "designer")}
+
+
 def episode_rows(step: int, groups: Sequence[Group]) -> list[dict[str, Any]]:
     """One compact line per play."""
     return [_episode_row(step, e) for g in groups for e in (*g.plain, *g.hinted)]

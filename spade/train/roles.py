@@ -6,6 +6,7 @@
     frozen      the start weights of `model` design and never change
     separate    a second copy of `model` designs and learns from its own designs only
     REFERENCE   any other model (`openai:MODEL@URL`, a checkpoint folder, ...) designs and never changes
+    scripted:mechanics   no model: sound programs drawn from the embedded model's mechanics, for comparison
 
 Whether the Designer's samples enter the update of a shared policy is `learner.designer_weight`, a different
 question: with weight 0 the shared policy still designs with whatever it has become as an Agent.
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from spade.learn.trainer import CompactLearner
     from spade.serving.chat import ChatPolicy
 
+MECHANICS = "scripted:mechanics"
+"""`design.policy` of the scripted Designer (`spade.embedded.designer`)."""
 DESIGNER_FOLDER = "designer"
 """Folder below the run folder in which a separate Designer keeps its checkpoints."""
 
@@ -131,25 +134,52 @@ async def open_roles(
     wanted = cfg.design.policy
     if wanted == "shared":
         return Roles(agent, learner, agent)
+    if wanted == MECHANICS:
+        from spade.embedded.designer import open_mechanics
+
+        return Roles(agent, learner, open_mechanics(agent))
     designer = await open_chat(cfg.model if wanted in ("frozen", "separate") else wanted, cfg.serving)
     if wanted != "separate":
         return Roles(agent, learner, designer)
     return Roles(agent, learner, designer, open_learner(cfg, designer))
 
 
+def trains_designs(cfg: Config) -> bool:
+    """Whether anything is learned from the Designer's samples."""
+    return cfg.design.policy in ("shared", "separate") and cfg.learner.designer_weight > 0
+
+
 def check_roles(cfg: Config) -> None:
     """Find contradictions before anything is opened. Raises ConfigError."""
     policy = cfg.design.policy
-    trained = policy in ("shared", "separate") and cfg.learner.designer_weight > 0
-    if policy == "separate" and not trained:
+    if policy == "separate" and not trains_designs(cfg):
         raise ConfigError(
             "design.policy is separate, but learner.designer_weight is 0, so the separate Designer would "
             "never learn; use design.policy=frozen"
         )
-    if policy not in ("shared", "frozen", "separate"):
+    if policy == MECHANICS:
+        _check_mechanics(cfg)
+    elif policy not in ("shared", "frozen", "separate"):
         from spade.serving.launch import resolve_ref
 
         resolve_ref(policy)
+
+
+def _check_mechanics(cfg: Config) -> None:
+    """The scripted Designer writes programs and nothing else. Raises ConfigError."""
+    judge = cfg.validator.stages.get("judge", False)
+    judged = judge.get("enabled", True) if isinstance(judge, dict) else judge
+    for wrong, reason in (
+        (
+            cfg.design.game_type == "single_turn",
+            "it writes no single-turn programs; use multi_turn or tool_use",
+        ),
+        (cfg.design.guide_weight > 0, "it has no opinion of programs; set design.guide_weight=0"),
+        (cfg.design.repair_turns > 0, "it cannot repair programs; set design.repair_turns=0"),
+        (judged and cfg.validator.judge.model is None, "it cannot judge programs; set validator.judge.model"),
+    ):
+        if wrong:
+            raise ConfigError(f"design.policy is {MECHANICS}, but {reason}")
 
 
 def open_learner(cfg: Config, chat: ChatPolicy) -> CompactLearner:

@@ -38,7 +38,7 @@ from spade.train.pending import (
 )
 from spade.train.record import design_metrics, design_row
 from spade.train.replay import open_archive
-from spade.train.set_metrics import Paid, paid_metrics
+from spade.train.set_metrics import Paid, paid_metrics, reward_rows
 from spade.train.source import Arm, World, agent_credits, faults, returns, running_baselines
 from spade.types import Credit, EnvProgram, Group, Regret
 
@@ -63,8 +63,10 @@ class SelfPlaySource:
         self.baselines = running_baselines(world.cfg)
         self.skill_means = SkillMeans(world.cfg.reward.potential_fast, world.cfg.reward.potential_slow)
         self.running_regret: float | None = None
-        self._version = 0
-        """Version of the weights that played the latest step."""
+        self._step = self._version = 0
+        """The latest step, and the version of the weights that played it."""
+        self._paid: list[Paid] = []
+        """Sets paid in that step."""
         self._metrics: dict[str, float] = {}
         self._stats: dict[str, PlayStats] = {}
 
@@ -97,6 +99,7 @@ class SelfPlaySource:
             self._observe_group(step, group, attempt, gate, offsets.get(program, 0))
         record_plays(self.world.folder, step + 1, self._stats)
         self._note_regret([r for g in fresh if (r := attempts[g.program.id].regret) is not None])
+        self._step, self._paid = step, []
         self._version = max((e.trajectory.weight_version for g in groups for e in g.plain), default=0)
         credits = self._agent_credits(step, groups)
         due = [s for s in self.sets if s.due(step, self.cfg.design.delay)]
@@ -115,7 +118,9 @@ class SelfPlaySource:
 
     def metrics(self) -> dict[str, float]:
         """Numbers of the latest step."""
-        return {**self._metrics, "archive": float(len(self.archive)), **self.designer.metrics()}
+        waiting = float(sum(len(s.attempts) for s in self.sets))
+        sizes = {"archive": float(len(self.archive)), "designs_waiting": waiting}
+        return {**self._metrics, **sizes, **self.designer.metrics()}
 
     def state_dict(self) -> dict[str, Any]:
         """Designer, archive, pending sets and running numbers."""
@@ -287,19 +292,21 @@ class SelfPlaySource:
 
     def _pay(self, due: Sequence[DesignSet], agent_samples: int) -> list[Credit]:
         credits: list[Credit] = []
-        paid: list[Paid] = []
         for made in due:
             self.skill_means.update(judged_means(made))
             rewards = set_rewards(made, self.cfg, self.rewards, self.skill_means)
-            credits.extend(set_credits(made, rewards, agent_samples, self.cfg))
-            paid.append((made, rewards))
+            trained = set_credits(made, rewards, agent_samples, self.cfg)
+            credits.extend(trained)
+            self._paid.append((made, rewards, [c.advantage for c in trained]))
+            self.world.folder.append_many("rewards.jsonl", reward_rows(self._step + 1, *self._paid[-1]))
             for i, reward in rewards.items():
                 if made.attempts[i].kind == "accepted":
                     self.rewards[made.attempts[i].program_id] = reward
         version = self._version if self.world.design_chat is self.world.chat else None
-        self._metrics |= paid_metrics(paid, len(credits), self.cfg, version)
+        self._metrics |= paid_metrics(self._paid, self.cfg, version)
         if due and self.cfg.reward.type == "learning_potential":
             self._metrics |= self.skill_means.metrics()
+            self._metrics |= {f"skill_slow/{s}": slow for s, (_, slow) in self.skill_means.means.items()}
         return credits
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,22 +14,52 @@ from spade.learn.regret import plateau
 from spade.learn.rewards import regret_part
 from spade.train.pending import Attempt, DesignSet
 
-Paid = tuple[DesignSet, Mapping[int, float]]
-"""A set and the reward of each attempt that has one, by its number."""
+Paid = tuple[DesignSet, Mapping[int, float], Sequence[float]]
+"""A set, the reward of each attempt that has one, by its number, and their advantages in that order (none
+when nothing is learned from designs)."""
 
 
-def paid_metrics(
-    paid: Sequence[Paid], trained: int, cfg: Config, version: int | None = None
-) -> dict[str, float]:
-    """Metrics of the sets paid in one step; `trained` designs enter the update.
+def reward_rows(
+    step: int, made: DesignSet, rewards: Mapping[int, float], advantages: Sequence[float]
+) -> list[dict[str, Any]]:
+    """One line of `rewards.jsonl` for each attempt of a set that is paid at `step` (counted from 1)."""
+    learned = dict(zip(sorted(rewards), advantages, strict=False))
+    return [
+        {
+            "step": step,
+            "designed": made.step + 1,
+            "number": i,
+            "program": attempt.program_id or None,
+            "skill": attempt.skill,
+            "kind": attempt.kind,
+            "reward": rewards.get(i),
+            "advantage": learned.get(i),
+            "plays": len(attempt.returns),
+            "return": float(np.mean(attempt.returns)) if attempt.returns else None,
+            "regret": attempt.regret.mean if attempt.regret is not None else None,
+            "regret_stderr": _known(attempt.regret.stderr) if attempt.regret is not None else None,
+            "gate": attempt.gate,
+            "broken": attempt.broken,
+        }
+        for i, attempt in enumerate(made.attempts)
+    ]
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def paid_metrics(paid: Sequence[Paid], cfg: Config, version: int | None = None) -> dict[str, float]:
+    """Metrics of the sets paid in one step.
 
     `version` is that of the weights which played last: how far behind it the Designer's samples are is their
     age in updates. None where another policy designs.
     """
-    rewards = [r for _, by_number in paid for r in by_number.values()]
+    rewards = [r for _, by_number, _ in paid for r in by_number.values()]
     if not rewards:
         return {}
-    attempts = [a for made, _ in paid for a in made.attempts]
+    attempts = [a for made, _, _ in paid for a in made.attempts]
+    trained = sum(len(advantages) for _, _, advantages in paid)
     out = {
         "designer_reward": float(np.mean(rewards)),
         "designs_trained": float(trained),
@@ -36,14 +68,14 @@ def paid_metrics(
         **_window([a for a in attempts if a.returns and not a.broken], cfg),
     }
     if version is not None and trained:
-        ages = [version - made.attempts[i].trajectory.weight_version for made, by in paid for i in by]
+        ages = [version - made.attempts[i].trajectory.weight_version for made, by, _ in paid for i in by]
         out["designer_age"] = float(np.mean(ages))
     return out
 
 
 def _skill_rewards(paid: Sequence[Paid]) -> dict[str, float]:
     by_skill: dict[str, list[float]] = defaultdict(list)
-    for made, by_number in paid:
+    for made, by_number, _ in paid:
         for i, reward in by_number.items():
             by_skill[made.attempts[i].skill or "none"].append(reward)
     return {f"skill/{skill}/reward": float(np.mean(values)) for skill, values in sorted(by_skill.items())}

@@ -14,7 +14,7 @@ from spade.runs import RunFolder
 from spade.train.ledger import Ledger
 from spade.train.source import EnvSource
 
-ROW_FILES = ("metrics.jsonl", "episodes.jsonl", "designs.jsonl", *POOL_FILES)
+ROW_FILES = ("metrics.jsonl", "episodes.jsonl", "designs.jsonl", "rewards.jsonl", *POOL_FILES)
 """Files whose rows carry the step (counted from 1) that wrote them."""
 
 

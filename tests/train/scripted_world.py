@@ -161,5 +161,5 @@ def rows(folder: RunFolder, name: str) -> list[dict[str, Any]]:
 
 def decisions(folder: RunFolder) -> dict[str, str]:
     """Everything a run recorded, by file, for comparison."""
-    names = ("metrics.jsonl", "episodes.jsonl", "designs.jsonl")
+    names = ("metrics.jsonl", "episodes.jsonl", "designs.jsonl", "rewards.jsonl")
     return {name: json.dumps(rows(folder, name)) for name in names}

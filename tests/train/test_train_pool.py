@@ -94,7 +94,7 @@ def test_a_run_without_a_pool_samples_one_from_its_start_model(tmp_path: Path) -
 
 def test_a_model_that_repeats_itself_is_given_up(tmp_path: Path) -> None:
     world = World()
-    world.design = lambda prompt: f"```python\n{guess_program(9, 4)}```"  # type: ignore[method-assign]
+    world.design = lambda prompt: f"```python\n{guess_program(16, 4)}```"  # type: ignore[method-assign]
     with pytest.raises(InputError, match=r"only 1 of 64 distinct .* \(duplicate"):
         train(pool_config(tmp_path / "run", None), world)
 
