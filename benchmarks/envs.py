@@ -19,7 +19,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from envs_sections import FAST, SECTIONS, SLOW, Setting
+from envs_figures import FAST, SLOW, Setting
+from envs_sections import SECTIONS
 from machine import Load, machine
 from tabulate import tabulate
 

@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import statistics
 import time
-import types
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
 
-from machine import tree_seconds
+from envs_figures import ACTIONS, FAST, ROUNDS, SEED, SLOW, Cost, Figure, Setting
+from envs_steps import steps, threads
 
-from spade.config import SandboxConfig, ValidateConfig
+from spade.config import ValidateConfig
 from spade.envs.sandbox import Sandbox, Worker, reusable
 from spade.envs.validate import validate, validate_many
 from spade.envs.wire import Op
 from spade.errors import ProgramFault
 from spade.types import EnvProgram
 
-FAST, SLOW = "good_guess_multi_turn", "good_grid_walk"
-"""The two programs that are stepped: about 1 microsecond a step, and about 100."""
-ACTIONS = {FAST: "\\boxed{500}", SLOW: "\\boxed{up}"}
-ROUNDS = 5
-SEED = 1
 DEADLINE = 0.2
-THREADS = 128
 HANG = """
 import time
 
@@ -42,69 +31,6 @@ class HangEnv:
         while True:
             pass
 """
-
-
-@dataclass
-class Figure:
-    """One measured number. `bar` is what it must reach, from above if `lower` is true."""
-
-    name: str
-    value: float
-    unit: str
-    bar: float | None = None
-    lower: bool = False
-    note: str = ""
-
-    @property
-    def missed(self) -> bool:
-        """Whether there is a bar and the value is on the wrong side of it."""
-        return self.bar is not None and (self.value > self.bar if self.lower else self.value < self.bar)
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What every section gets: programs by name, the sandbox settings, and the share of the work to do."""
-
-    programs: dict[str, str]
-    level: str | None = None
-    scale: float = 1.0
-
-    def sandbox(self, **changes: Any) -> Awaitable[Sandbox]:
-        """A running sandbox; `changes` to the default limits."""
-        return Sandbox.start(SandboxConfig(force_level=self.level, max_workers=600, **changes))
-
-    def count(self, full: int, least: int = 1) -> int:
-        """How many of something to do."""
-        return max(least, round(full * self.scale))
-
-
-class Cost:
-    """CPU time of this process and of all it started, and wall time, summed over the times it is entered."""
-
-    def __init__(self) -> None:
-        self.parent = self.children = 0.0
-        self.rounds: list[float] = []
-        """Wall seconds, one entry each time."""
-
-    def __enter__(self) -> Cost:
-        self._children = tree_seconds(os.getpid(), itself=False)
-        self._parent, self._start = time.process_time(), time.perf_counter()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.rounds.append(time.perf_counter() - self._start)
-        self.parent += time.process_time() - self._parent
-        self.children += tree_seconds(os.getpid(), itself=False) - self._children
-
-    def rate(self, count: int) -> float:
-        """Operations a second, median of the rounds of `count` each."""
-        return count / statistics.median(self.rounds)
-
-    def per(self, count: int) -> str:
-        """CPU microseconds per operation, as a note."""
-        total = count * len(self.rounds)
-        parent, children = self.parent / total * 1e6, self.children / total * 1e6
-        return f"CPU parent {parent:,.1f} us, sandbox {children:,.1f} us"
 
 
 async def spawn(setting: Setting) -> list[Figure]:
@@ -153,110 +79,6 @@ async def lives(setting: Setting) -> list[Figure]:
     return [
         Figure("whole lives, four at a time", cost.rate(4 * count), "1/s", 200.0, note=cost.per(4 * count))
     ]
-
-
-def in_process(code: str) -> Any:
-    """An instance of the program in this very process, reset: only for the programs measured here."""
-    module = types.ModuleType("measured")
-    exec(compile(code, "<measured>", "exec"), module.__dict__)
-    env = next(v for k, v in module.__dict__.items() if k.endswith("Env"))()
-    env.reset(SEED)
-    return env
-
-
-def plain(env: Any, action: str, count: int) -> None:
-    """A plain loop of calls."""
-    for _ in range(count):
-        env.step(action)
-
-
-async def single(worker: Worker, action: str, count: int) -> None:
-    """Steps one by one, a message each."""
-    for _ in range(count):
-        await worker.step(0, action)
-
-
-async def abreast(workers: Sequence[Worker], action: str, count: int) -> None:
-    """The same for many workers, side by side."""
-    await asyncio.gather(*(single(worker, action, count) for worker in workers))
-
-
-async def batches(worker: Worker, action: str, size: int, count: int) -> None:
-    """Messages of `size` steps."""
-    for _ in range(count):
-        await worker.batch([Op.step(0, action) for _ in range(size)])
-
-
-@dataclass(frozen=True)
-class Way:
-    """One way to step: what it is called, how many steps `run` makes, and what they need."""
-
-    name: str
-    steps: int
-    run: Callable[[], Awaitable[Any]]
-    bar: float | None = None
-
-
-async def steps(setting: Setting) -> list[Figure]:
-    """Steps a second of both programs in three designs, beside the in-process call, in rounds of all."""
-    figures = []
-    for name, n in ((FAST, setting.count(400, 2)), (SLOW, setting.count(20, 2))):
-        code, action = setting.programs[name], ACTIONS[name]
-        async with await setting.sandbox() as sandbox, await setting.sandbox() as other:
-            lone = await other.open(code)
-            workers = [await sandbox.open(code) for _ in range(64)]
-            await asyncio.gather(*(w.reset(0, SEED) for w in (lone, *workers)))
-            bars = (15_000.0, 250_000.0) if name == FAST else (None, None)
-            ways = [
-                Way("1 worker x 1 a message", 8 * n, partial(single, lone, action, 8 * n)),
-                Way("64 workers x 1 a message", 64 * n, partial(abreast, workers, action, n), bars[0]),
-                Way("1 worker x 64 a message", 256 * n, partial(batches, lone, action, 64, 4 * n), bars[1]),
-            ]
-            figures += await compare(name, in_process(code), ways, setting)
-    return figures
-
-
-async def compare(name: str, env: Any, ways: Sequence[Way], setting: Setting) -> list[Figure]:
-    """The rate of each way, median of rounds in turn, as such and as a share of the plain loop's."""
-    costs = {way.name: Cost() for way in ways}
-    count, usual = setting.count(100_000 if name == FAST else 1_000), Cost()
-    for _ in range(ROUNDS):
-        with usual:
-            plain(env, ACTIONS[name], count)
-        for way in ways:
-            with costs[way.name]:
-                await way.run()
-    limit = usual.rate(count)
-    note = f"best {count / min(usual.rounds):,.0f}, {usual.per(count).partition(', ')[0]}"
-    figures = [Figure(f"{name}: in-process call", limit, "steps/s", note=note)]
-    for way in ways:
-        cost = costs[way.name]
-        rate, best = cost.rate(way.steps), way.steps / min(cost.rounds)
-        note = f"{rate / limit:.1%} of in-process, best {best:,.0f}, {cost.per(way.steps)}"
-        figures.append(Figure(f"{name}: {way.name}", rate, "steps/s", way.bar, note=note))
-    return figures
-
-
-async def threads(setting: Setting) -> list[Figure]:
-    """The same steps the published way: `exec` in this process, a thread pool, `wait_for`. No isolation."""
-    loop, figures = asyncio.get_running_loop(), []
-    with ThreadPoolExecutor(THREADS) as pool:
-
-        async def play(env: Any, action: str, count: int) -> None:
-            for _ in range(count):
-                await asyncio.wait_for(loop.run_in_executor(pool, env.step, action), 30.0)
-
-        for name in (FAST, SLOW):
-            for at_once in (1, 64):
-                envs = [in_process(setting.programs[name]) for _ in range(at_once)]
-                count = setting.count((100 if name == FAST else 20) if at_once == 64 else 2000, 2)
-                cost, total = Cost(), at_once * count
-                for _ in range(ROUNDS):
-                    with cost:
-                        await asyncio.gather(*(play(env, ACTIONS[name], count) for env in envs))
-                title, note = f"{name}: threads, {at_once} at once", cost.per(total).partition(", ")[0]
-                figures.append(Figure(title, cost.rate(total), "steps/s", note=note))
-    return figures
 
 
 def memory_kib(pid: int) -> dict[str, int]:

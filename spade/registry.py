@@ -25,6 +25,13 @@ _ROWS: dict[str, dict[str, str]] = {
     "suite": {
         "heldout": "spade_evals.suites.heldout:make_suite",
         "validation": "spade_evals.suites.heldout:make_validation",
+        "math": "spade_evals.suites.math:make_suite",
+        "science": "spade_evals.suites.science:make_suite",
+        "paper-games": "spade_evals.suites.paper_games:make_suite",
+        "code": "spade_evals.suites.code:make_suite",
+        "code-extra": "spade_evals.suites.code:make_extra",
+        "evalplus": "spade_evals.suites.code:make_plus",
+        "reasoning": "spade_evals.suites.reasoning:make_suite",
     },
     "source": {
         "self_play": "spade.train.selfplay:SelfPlaySource",

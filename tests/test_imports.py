@@ -76,6 +76,8 @@ MAY_USE_TORCH = (
 )
 STANDARD_LIBRARY_ONLY = (
     "spade.envs.worker",
+    "spade.envs.host",
+    "spade.envs.answers",
     "spade.envs.tools",
     "spade.envs.plain",
     "spade.envs.solution_io",

@@ -22,6 +22,7 @@ from spade.errors import InputError, SpadeError
 VERBS: dict[str, tuple[str, str]] = {
     "train": ("spade.cli.train:add_train", "run a training config (self-play or a baseline)"),
     "eval": ("spade.cli.evaluate:add_eval", "evaluate a checkpoint on a suite"),
+    "data": ("spade.cli.data:add_data", "list or fetch the benchmark data of the evaluation tasks"),
     "compare": ("spade.cli.compare:add_compare", "compare evaluated runs with paired statistics"),
     "config": ("spade.cli.tools:add_config", "show, diff or describe configurations"),
     "list": ("spade.cli.tools:add_list", "list suites, sources, backends, stages, sinks, configs"),

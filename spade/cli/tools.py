@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from spade import registry
-from spade.cli.main import add_json, emit
+from spade.cli.main import add_json, emit, lazy
 from spade.config_load import (
     config_digest,
     config_from_dict,
@@ -102,6 +102,10 @@ def _list(args: argparse.Namespace) -> int:
     if kind not in registry.KINDS:
         options = [*(f"{k}s" for k in registry.KINDS), "configs"]
         raise ConfigError(f"cannot list '{args.kind}'{registry.suggestion(args.kind, options)}")
+    if kind == "suite":
+        found = lazy("spade_evals.catalogue:catalogue")()
+        emit(args, found, str(found))
+        return 0
     rows = {name: registry.target(kind, name) for name in registry.names(kind)}
     width = max(map(len, rows), default=0)
     text = "\n".join(f"{name:<{width}}  {where}" for name, where in rows.items())

@@ -92,7 +92,8 @@ def plan(cfg: ValidateConfig) -> list[Step]:
         enabled, parameters = _setting(name, cfg.stages.get(name, name not in OFF_BY_DEFAULT))
         if enabled:
             stage = STAGES.get(name) or _registered(name)
-            check_parameters(name, stage, parameters)
+            if parameters:
+                check_parameters(name, stage, parameters)
             steps.append(Step(name, partial(stage, **parameters)))
     return steps
 

@@ -15,31 +15,40 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from spade.envs.contract import MAX_TURNS, bare, solution_actions, wrap_action
-from spade.envs.floors import CLOSED_LOOP, GARBAGE, Policy, View, code_words, literal_words
+from spade.envs.floors import GARBAGE, View, code_words, literal_words
 from spade.envs.process import raise_fault
+from spade.envs.samples import (
+    CONFIRM_SEEDS,
+    DONOR_SEEDS,
+    FLOOR_SEEDS,
+    Probe,
+    above_limit,
+    battery_seeds,
+    match_rate,
+)
 from spade.envs.sandbox import Sandbox, Worker
 from spade.envs.screen import Refused, screen
-from spade.envs.wire import Op, PlayTrace, Request, StepResult
+from spade.envs.wire import Op, PlayTrace, Request
 from spade.errors import ConfigError
-from spade.rng import child_seed
 from spade.types import EnvProgram
 
 if TYPE_CHECKING:
     from spade.config import ValidateConfig
     from spade.envs.fingerprint import NoveltyIndex
 
-BATTERY_ROOT = 0
-"""Root of all seeds of the battery."""
-FLOOR_SEEDS = 16
-"""Episodes a policy is screened on."""
-CONFIRM_SEEDS = 96
-"""Fresh episodes for a policy above the limit on the first ones; these decide, so that noise does not."""
-CLEARED_SEEDS = 32
-"""A policy that stays under the limit on the first so many fresh episodes is cleared without the others."""
-DONOR_SEEDS = 24
-"""Further seeds whose answers a guesser may know."""
-MARGIN = 1.64
-"""Standard errors (at the limit itself) that a policy must exceed the limit by on the fresh episodes."""
+# Handed on, so that stages need one import for what they measure with.
+__all__ = [
+    "CONFIRM_SEEDS",
+    "FLOOR_SEEDS",
+    "Bench",
+    "Judge",
+    "Probe",
+    "above_limit",
+    "battery_seeds",
+    "match_rate",
+    "messages",
+]
+
 SMALL_WORLDS = 0.2
 """A `floor_max` above this says that worlds are meant to be so small that luck, or performing a list that the
 observation shows, wins now and then; the checks of games whose solution is a list are laxer then."""
@@ -52,23 +61,6 @@ LONGEST_EPISODE = 200
 T = TypeVar("T")
 Judge = Callable[[str], Awaitable[str]]
 """From a prompt to a model's reply. Raises a SpadeError when the model cannot be reached."""
-
-
-def battery_seeds(kind: str, count: int) -> list[int]:
-    """The fixed seeds of one part of the battery (31-bit)."""
-    return [child_seed(BATTERY_ROOT, "battery", kind, i) & 0x7FFFFFFF for i in range(count)]
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """One seed's first observation and solution. `actions` is the solution as it reaches `step`."""
-
-    seed: int
-    observation: str
-    solution: str | list[str]
-    actions: tuple[str, ...]
-    answer: str
-    """The solution as plain text: contents of its actions, joined by spaces."""
 
 
 @dataclass
@@ -93,6 +85,8 @@ class Bench:
     """Episodes of garbage, one a probe."""
     texts: list[str] = field(default_factory=list)
     """Every observation seen."""
+    returns: dict[tuple[int, tuple[str, ...]], float] = field(default_factory=dict)
+    """Returns of blind players' episodes by seed and actions."""
     sketch: str = ""
     """What the game looks like from outside (`spade.envs.duplicates`); set by the stage near_duplicate."""
     _main: Worker | None = None
@@ -283,81 +277,6 @@ class Bench:
     def view(self, probe: Probe) -> View:
         """What a blind player may know about an episode."""
         return View(probe.observation, self.floor_turns, self.answers_of_others, probe.seed)
-
-    async def exceeding(
-        self, policies: dict[str, Policy], limit: float, seeds: int = FLOOR_SEEDS
-    ) -> tuple[str, float] | None:
-        """First policy whose return is above the limit, with that return; None if all stay under.
-
-        Screened on `seeds` episodes; one that exceeds the limit there is decided on up to `CONFIRM_SEEDS`
-        fresh ones. Updates the fact `floor_return` with the best screened or confirmed mean.
-        """
-        means = await self._means(policies, self.floor_probes[:seeds])
-        for name, mean in means.items():
-            decided = mean
-            if mean > limit:
-                policy = {name: policies[name]}
-                fresh = await self.fresh_views()
-                decided = (await self._means(policy, fresh[:CLEARED_SEEDS]))[name]
-                if decided > limit:
-                    decided = (await self._means(policy, fresh))[name]
-                    if above_limit(decided, limit, CONFIRM_SEEDS):
-                        return name, decided
-            self.facts["floor_return"] = max(self.facts.get("floor_return", 0.0), decided)
-        return None
-
-    async def _means(self, policies: dict[str, Policy], probes: Sequence[Probe]) -> dict[str, float]:
-        """Mean return of each policy; equal plays of several policies are played once."""
-        views = [self.view(p) for p in probes]
-        rows = {
-            name: [(v.seed, tuple(self.act(a) for a in policy(v)[: v.turns])) for v in views]
-            for name, policy in policies.items()
-        }
-        plays = list(dict.fromkeys(play for row in rows.values() for play in row))
-        traces = await self.play_all(plays, self.floor_turns)
-        value = {play: trace.value for play, trace in zip(plays, traces, strict=True)}
-        return {name: sum(value[play] for play in row) / len(row) for name, row in rows.items()}
-
-    async def reactive(self, names: Sequence[str], probes: Sequence[Probe]) -> dict[str, float]:
-        """Mean returns of closed-loop policies, all their episodes in lockstep."""
-        vocabulary = [bare(a) for a in self.answers_of_others]
-        policies = {name: CLOSED_LOOP[name](vocabulary) for name in names}
-        live = {
-            1000 + j * len(probes) + k: (name, probe.observation)
-            for j, name in enumerate(names)
-            for k, probe in enumerate(probes)
-        }
-        starts = [Op.reset(i, probes[(i - 1000) % len(probes)].seed) for i in live]
-        won = dict.fromkeys(names, 0.0)
-        for turn in range(self.floor_turns):
-            moves = [Op.step(i, policies[name](text)) for i, (name, text) in live.items()]
-            steps = (await self.ask([*starts, *moves] if turn == 0 else moves, object))[-len(moves) :]
-            after: dict[int, tuple[str, str]] = {}
-            for (i, (name, text)), step in zip(live.items(), cast("list[StepResult]", steps), strict=True):
-                won[name] += step.reward if step.terminated else 0.0
-                # A policy of the latest observation alone goes on as before where that does not change.
-                if not (step.terminated or step.truncated) and step.observation != text:
-                    after[i] = (name, step.observation)
-            live = after
-            if not live:
-                break
-        return {name: total / len(probes) for name, total in won.items()}
-
-
-def above_limit(mean: float, limit: float, count: int) -> bool:
-    """Whether a mean of `count` episodes is above the limit by more than chance."""
-    return bool(mean > limit + MARGIN * (max(limit * (1 - limit), 1e-4) / count) ** 0.5)
-
-
-def match_rate(probes: Sequence[Probe], wins: Callable[[str, str], bool]) -> float:
-    """How often `wins(observation, answer)` holds for a seed's own answer, minus for another seed's.
-
-    The second is the permutation control: it keeps small answer spaces from raising false alarms.
-    """
-    others = [*probes[1:], *probes[:1]]
-    own = sum(wins(p.observation, p.answer) for p in probes)
-    crossed = sum(wins(p.observation, o.answer) for p, o in zip(probes, others, strict=True))
-    return (own - crossed) / len(probes)
 
 
 def messages(ops: Sequence[Request]) -> list[Sequence[Request]]:

@@ -1,11 +1,19 @@
-"""Readiness of many sockets behind one descriptor of the event loop."""
+"""Waiting for answers: many sockets behind one descriptor of the event loop, or one without sleeping."""
 
 from __future__ import annotations
 
 import asyncio
 import select
 import socket
+import time
 from collections.abc import Callable
+
+WATCH_SECONDS = 0.0003
+"""Time a lone worker is watched without sleeping after its last answer; being woken may take as long."""
+TURN_SECONDS = 0.005
+"""Longest time in which answers watched for keep the event loop from everything else."""
+WATCH_PAUSE = 16
+"""Messages without watching after one that was not answered in this time."""
 
 
 class Channels:
@@ -50,3 +58,37 @@ class Channels:
         if self._epoll is not None:
             self._loop.remove_reader(self._epoll.fileno())
             self._epoll.close()
+
+
+class Watch:
+    """Waits for the answers of one worker without giving the processor back."""
+
+    def __init__(self) -> None:
+        self._pause = 0
+        self._next_turn = 0.0
+
+    def wait(self, more: Callable[[], bool], heard: Callable[[], int]) -> bool:
+        """Call `more` until it says no, for `WATCH_SECONDS` after the last growth of `heard` at most.
+
+        The result says whether it is the event loop's turn. Where the time ran out, the next waits are left
+        out.
+        """
+        if self._pause:
+            self._pause -= 1
+            return False
+        now = last = time.monotonic()
+        end = self._next_turn if self._next_turn > now else now + TURN_SECONDS
+        count = 0
+        while more():
+            now = time.monotonic()
+            if (grown := heard()) > count:
+                count, last = grown, now
+            elif now > last + WATCH_SECONDS:
+                self._pause = WATCH_PAUSE
+                return False
+            if now > end:
+                break
+        due = now > self._next_turn
+        if due:
+            self._next_turn = now + TURN_SECONDS
+        return due

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from spade.envs.blocking import BlockingSandbox
 from spade.envs.contract import FULL_RETURN, solution_actions, wrap_action
-from spade.envs.floors import words
+from spade.envs.readers import words
 from spade.envs.reading import printable, read_program, settings, split_overrides
 from spade.envs.sandbox import Worker
 from spade.errors import FaultCode, InputError, ProgramFault, SandboxError

@@ -42,6 +42,8 @@ ALLOWED: dict[str, tuple[int | None, int | None]] = {
     "rt_sigreturn": (15, 139),
     "sigaltstack": (131, 132),
     "sched_yield": (24, 124),
+    "poll": (7, None),
+    "ppoll": (None, 73),
     "nanosleep": (35, 101),
     "clock_nanosleep": (230, 115),
     "clock_getres": (229, 114),

@@ -12,9 +12,21 @@ import random
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 
 from spade.envs.contract import wrap_action
+from spade.envs.readers import (
+    character_readers,
+    context_readers,
+    items,
+    numbers,
+    plain,
+    reading_rates,
+    words,
+)
+
+# Handed on: readers are policies of a kind.
+__all__ = ["character_readers", "context_readers", "items", "numbers", "plain", "reading_rates", "words"]
 
 COMMON = ("yes", "no", "0", "1", "2", "true", "false", "a", "b", "c", "d", "none", "10", "up", "left", "ok")
 _COMMANDS_TEXT = (
@@ -29,10 +41,7 @@ MAX_WORDS = 60
 MAX_CODE_WORDS = 120
 MAX_GUESSED = 80
 CODE_WORD_CHARS = 40
-_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
-_WORD = re.compile(r"-?\w+(?:[./'-]\w+)*")
 _LETTERS = re.compile(r"[A-Za-z]{2,}")
-_ITEM = re.compile(r"[,;|:\n()\[\]]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,23 +58,6 @@ class View:
 
 
 Policy = Callable[[View], Sequence[str]]
-
-
-@lru_cache(maxsize=1024)
-def numbers(text: str) -> tuple[str, ...]:
-    """Numbers of a text, in order."""
-    return tuple(_NUMBER.findall(text))
-
-
-@lru_cache(maxsize=1024)
-def words(text: str) -> tuple[str, ...]:
-    """Words (and numbers) of a text, in order."""
-    return tuple(_WORD.findall(text))
-
-
-def items(text: str) -> list[str]:
-    """Pieces of a text between commas, colons, brackets and line ends: what a list of options consists of."""
-    return [p for p in (part.strip(" .!?'\"") for part in _ITEM.split(text)) if 0 < len(p) <= CODE_WORD_CHARS]
 
 
 @lru_cache(maxsize=64)
@@ -212,95 +204,3 @@ def stalling(known: Collection[str]) -> dict[str, Policy]:
         return lambda view: [wrap_action(word)]
 
     return {f"stall_{w}": stall(w) for w in STALL if w in known}
-
-
-# --- readers -------------------------------------------------------------------------------------------
-
-READ_POSITIONS = 8
-CONTEXT_CHARS = (3, 8)
-
-
-def plain(text: str) -> str:
-    """An answer without case and extra space: equal texts are the same answer."""
-    return " ".join(text.split()).casefold()
-
-
-SPLITS: dict[str, Callable[[str], Sequence[str]]] = {
-    "number": numbers,
-    "word": words,
-    "line": lambda text: [line for line in text.splitlines() if line.strip()],
-    "quoted text": lambda text: re.findall(r"[\"'`]([^\"'`]+)[\"'`]", text),
-    "item": items,
-    "marked text": lambda text: re.findall(r"[*_#=~]+ ?([^\s*_#=~][^*_#=~\n]*?) ?[*_#=~.]+", text),
-    "run of digits": lambda text: re.findall(r"\d+", text),
-    "run of letters": lambda text: re.findall(r"[^\W\d_]+", text),
-}
-
-
-def reading_rates(observations: Sequence[str], answers: Sequence[str]) -> dict[str, float]:
-    """How often each reader of a fixed place (n-th number, word, line, quoted text from either end) is right.
-
-    From each rate the same reader's success with the answer of the next episode is taken off (permutation
-    control), so that small answer spaces raise no false alarm. Readers that are never right are left out.
-    """
-    own = [plain(a) for a in answers]
-    crossed = own[1:] + own[:1]
-    rates: dict[str, float] = {}
-    for kind, split in SPLITS.items():
-        rows = [split(text) for text in observations]
-        for n in range(READ_POSITIONS):
-            for position, end in ((n, "start"), (-1 - n, "end")):
-                hits = 0
-                for row, mine, other in zip(rows, own, crossed, strict=True):
-                    if -len(row) <= position < len(row):
-                        read = plain(row[position])
-                        hits += (read == mine) - (read == other)
-                if hits:
-                    rates[f"{kind} {n + 1} from the {end}"] = hits / len(own)
-    return rates
-
-
-def character_readers(observation: str, answer: str) -> list[Callable[[str], str]]:
-    """Readers of "whatever stands after these characters and before that one", learnt from one text."""
-    place = observation.find(answer) if len(answer) > 1 else -1
-    if place < 1:
-        return []
-    end = observation[place + len(answer) : place + len(answer) + 1]
-    befores = [observation[max(0, place - width) : place] for width in CONTEXT_CHARS]
-    return [partial(_between, before=before, end=end) for before in befores]
-
-
-def _between(text: str, before: str, end: str) -> str:
-    start = text.find(before)
-    if start < 0:
-        return ""
-    start += len(before)
-    stop = text.find(end, start) if end else len(text)
-    return text[start : stop if stop >= 0 else len(text)]
-
-
-def context_readers(observation: str, answer: str) -> list[Callable[[str], str]]:
-    """Readers of "whatever follows, or precedes, these two words", learnt from one text with its answer."""
-    wanted, seen = [w.casefold() for w in words(answer)], words(observation)
-    size = len(wanted)
-    found: list[Callable[[str], str]] = []
-    for start in range(len(seen) - size + 1 if size else 0):
-        if [w.casefold() for w in seen[start : start + size]] == wanted:
-            before, after = seen[max(0, start - 2) : start], seen[start + size : start + size + 2]
-            if before:
-                found.append(partial(_beside, marks=before, size=size, after=True))
-            if after:
-                found.append(partial(_beside, marks=after, size=size, after=False))
-            break
-    return found
-
-
-def _beside(text: str, marks: Sequence[str], size: int, after: bool) -> str:
-    """The `size` words after (or before) the first place where the words `marks` stand."""
-    seen, width = words(text), len(marks)
-    for start in range(len(seen) - width + 1):
-        if list(seen[start : start + width]) == list(marks):
-            begin = start + width if after else start - size
-            if begin >= 0:
-                return " ".join(seen[begin : begin + size])
-    return ""

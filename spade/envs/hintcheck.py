@@ -17,8 +17,9 @@ from typing import cast
 
 from spade.envs.bench import CONFIRM_SEEDS, FLOOR_SEEDS, above_limit, battery_seeds
 from spade.envs.contract import MAX_TURNS, bare, solution_actions, wrap_action
-from spade.envs.floors import GARBAGE, words
+from spade.envs.floors import GARBAGE
 from spade.envs.process import raise_fault
+from spade.envs.readers import words
 from spade.envs.sandbox import Sandbox, Worker
 from spade.envs.wire import Op, PlayTrace, Request
 from spade.types import EnvProgram, StageResult

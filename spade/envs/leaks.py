@@ -8,16 +8,8 @@ from functools import lru_cache
 
 from spade.envs.bench import CONFIRM_SEEDS, Bench, Probe, above_limit, match_rate
 from spade.envs.contract import wrap_action
-from spade.envs.floors import (
-    COMMANDS,
-    GARBAGE,
-    character_readers,
-    context_readers,
-    guessed_commands,
-    plain,
-    reading_rates,
-    words,
-)
+from spade.envs.floors import COMMANDS, GARBAGE, guessed_commands
+from spade.envs.readers import character_readers, context_readers, plain, reading_rates, words
 from spade.envs.screen import Refused
 from spade.envs.wire import Op, PlayTrace
 

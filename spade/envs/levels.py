@@ -178,7 +178,7 @@ async def establish(
             return link, {}  # nothing is claimed, so there is nothing to test
         try:
             outcomes = await self_test(link)
-        except SandboxError:
+        except BaseException:  # the caller gave up, or it cannot be reached
             await link.close()
             raise
         if not (holes := missing(place.level, outcomes)):

@@ -94,7 +94,11 @@ class ZygoteLink:
                 raise SandboxError(text) from error
         ours.setblocking(False)
         link = cls(place, process, ours, memory_mb)
-        first = await link._first_message()
+        try:
+            first = await link._first_message()
+        except BaseException:  # the caller gave up: an interrupt most often
+            link._abandon()
+            raise
         if "ready" not in first:
             await link.close()
             raise SandboxError(f"Sandbox level {place} is not available here: {first['error']}.")
@@ -250,6 +254,13 @@ class ZygoteLink:
         self._unsent.clear()
         for number in list(self._lent):
             self._take_back(number)
+
+    def _abandon(self) -> None:
+        """End a zygote that is still starting, without waiting for what it does."""
+        self.control.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
 
     async def close(self) -> None:
         """End the zygote and with it every worker."""

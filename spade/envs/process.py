@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import select
 import signal
 import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 
-from spade.envs.channels import Channels
+from spade.envs.channels import Channels, Watch
+from spade.envs.death import Ended, cause_of_death, has_ended
 from spade.envs.link import ZygoteLink
-from spade.envs.usage import cpu_seconds
+from spade.envs.usage import cpu_seconds, outer_pid
 from spade.envs.wire import (
     FrameReader,
     OpResult,
@@ -24,38 +23,18 @@ from spade.envs.wire import (
     Value,
     check_results,
     decode_answer,
-    encode_parts,
-    encode_request,
+    encode_frames,
 )
 from spade.errors import FaultCode, ProgramFault, SandboxError
+
+__all__ = ["Ended", "Process", "raise_fault"]
 
 START_SECONDS = 30.0
 """A worker that has not started by then is lost (the machine's fault, not the program's)."""
 DEATH_NOTICE_SECONDS = 1.0
 """Time a process may take to die after its channel is closed; one that lives on has closed it on purpose."""
-WATCH_SECONDS = 0.0003
-"""Time a lone worker is watched without sleeping; being woken takes longer than many an answer."""
-TURN_SECONDS = 0.005
-"""Longest time in which answers watched for keep the event loop from everything else."""
-WATCH_PAUSE = 16
-"""Messages without watching after one that was not answered in this time."""
 READ_BYTES = 1 << 16
 """Bytes taken from a channel at once; a larger buffer would be mapped and unmapped by each read."""
-
-
-class Ended(StrEnum):
-    """How a worker process came to its end."""
-
-    KILLED = "killed"
-    """By the parent, at a limit."""
-    DIED = "died"
-    """By itself."""
-    BAD_FRAMES = "bad_frames"
-    """By the parent, for breaking the protocol."""
-    LOST = "lost"
-    """Not the program's doing."""
-    CLOSED = "closed"
-    """By its user."""
 
 
 class Process:
@@ -92,8 +71,7 @@ class Process:
         self._ops: Sequence[Request] = ()
         self._results: list[OpResult] = []
         self._waiter: asyncio.Future[None] | None = None
-        self._watch_pause = 0
-        self._next_turn = 0.0
+        self._watch = Watch()
         self._socket: socket.socket | None = self._spawn()
 
     # --- starting --------------------------------------------------------------------------------------
@@ -137,14 +115,12 @@ class Process:
             if self._fault is not None:
                 return [self._fault] * len(ops)
             alone = self.on_busy(self)
-            data = encode_parts(ops) if alone else encode_request(ops)
             self._ops, self._results = ops, []
             self._waiter = self._loop.create_future()
             self._began = (time.monotonic(), self.cpu())
             try:
-                if rest := self._send(data):
-                    await self._send_rest(rest)
-                elif alone and self._watch():
+                await self._send_all(ops, alone)
+                if alone and self._watch.wait(self._more, lambda: len(self._results)):
                     await asyncio.sleep(0)
                 await self._waiter
             except asyncio.CancelledError:
@@ -160,6 +136,17 @@ class Process:
                 results += [fault] * (len(ops) - len(results))
             return results
 
+    async def _send_all(self, ops: Sequence[Request], alone: bool) -> None:
+        """Send a message; frames are made while the worker does the ones before."""
+        try:
+            for frame in encode_frames(ops, alone):
+                if not self.busy:
+                    return
+                if rest := self._send(frame):
+                    await self._send_rest(rest)
+        except ProgramFault as fault:  # an operation larger than a frame; a part may be on its way
+            self.end(Ended.CLOSED, fault.code, fault.detail)
+
     def _send(self, data: bytes) -> bytes:
         """Send what fits; returns the rest."""
         assert self._socket is not None
@@ -170,25 +157,20 @@ class Process:
         except OSError:
             return b""  # the process is gone; its reader notices
 
-    def _watch(self) -> bool:
-        """Wait a moment for the answer without giving the processor back; whether others are due a turn."""
-        if self._watch_pause:
-            self._watch_pause -= 1
-            return False
-        now = start = time.monotonic()
-        while self.busy and self._readable():
-            if (now := time.monotonic()) > start + WATCH_SECONDS:
-                self._watch_pause = WATCH_PAUSE
-                return False
-        due = now > self._next_turn
-        if due:
-            self._next_turn = now + TURN_SECONDS
-        return due
-
     async def _send_rest(self, data: bytes) -> None:
-        assert self._socket is not None
-        with contextlib.suppress(OSError):
-            await self._loop.sock_sendall(self._socket, data)
+        """Send more than the channel holds, until it is all sent or the process is ended."""
+        assert self._socket is not None and self._waiter is not None
+        sending = self._loop.create_task(self._loop.sock_sendall(self._socket, data))
+        try:
+            await asyncio.wait((sending, self._waiter), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sending.cancel()
+            # Whether the process is gone is for its reader to notice.
+            await asyncio.gather(sending, return_exceptions=True)
+
+    def _more(self) -> bool:
+        """Take what has come; whether there is more to wait for."""
+        return self.busy and self._readable()
 
     def _readable(self) -> bool:
         """Take what has come; whether there may be more."""
@@ -273,6 +255,7 @@ class Process:
         self._signal()
         if self._socket is not None:
             self._channels.remove(self._socket)
+            self._loop.remove_writer(self._socket)  # of a message longer than the channel holds
             self._socket.close()
             self._socket = None
         self._wake()
@@ -307,43 +290,11 @@ class Process:
         self.end(*cause_of_death(status))
 
     def _closed_channel(self) -> None:
-        if self.ended is None and self._gone():
+        if self.ended is None and has_ended(self._pidfd):
             # It died; on a busy machine the zygote takes a while to say of what.
             self._loop.call_later(DEATH_NOTICE_SECONDS, self._closed_channel)
             return
         self.end(Ended.BAD_FRAMES, FaultCode.PROTOCOL, "the worker closed its channel")
-
-    def _gone(self) -> bool:
-        """Whether the process has ended: its pidfd is readable then. False where there is none."""
-        if self._pidfd is None:
-            return False
-        watch = select.poll()
-        watch.register(self._pidfd, select.POLLIN)
-        return bool(watch.poll(0))
-
-
-def cause_of_death(status: int | None) -> tuple[Ended, FaultCode, str]:
-    """What a wait status means for a worker nobody killed."""
-    if status is None or status == -1:
-        return Ended.LOST, FaultCode.LOST, "the sandbox process was lost"
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        if number == signal.SIGKILL:
-            return Ended.LOST, FaultCode.LOST, "the worker was killed from outside"
-        if number == signal.SIGSYS:
-            return Ended.DIED, FaultCode.POLICY, "ended by the kernel for a forbidden system call"
-        return Ended.DIED, FaultCode.CRASH, f"ended by {signal.Signals(number).name}"
-    return Ended.DIED, FaultCode.CRASH, f"exited by itself with status {os.waitstatus_to_exitcode(status)}"
-
-
-def outer_pid(pidfd: int) -> int:
-    """The pid in our own namespace of the process behind `pidfd` (0 if it is gone or /proc is not there)."""
-    try:
-        with open(f"/proc/self/fdinfo/{pidfd}", encoding="ascii") as file:
-            lines = [line.split() for line in file]
-    except OSError:
-        return 0
-    return max((int(line[1]) for line in lines if line[0] == "Pid:"), default=0)
 
 
 def raise_fault(result: OpResult) -> Value:

@@ -1,4 +1,4 @@
-"""What another process has used so far, as seen from the parent: processor time and memory."""
+"""What the parent can see of another process: its number, processor time and memory."""
 
 from __future__ import annotations
 
@@ -58,3 +58,13 @@ def resident_bytes(pid: int) -> int:
             return int(file.read().split()[1]) * resource.getpagesize()
     except OSError:
         return 0
+
+
+def outer_pid(pidfd: int) -> int:
+    """The pid in our own namespace of the process behind `pidfd` (0 if it is gone or /proc is not there)."""
+    try:
+        with open(f"/proc/self/fdinfo/{pidfd}", encoding="ascii") as file:
+            lines = [line.split() for line in file]
+    except OSError:
+        return 0
+    return max((int(line[1]) for line in lines if line[0] == "Pid:"), default=0)

@@ -1,36 +1,52 @@
-"""What crosses the pipe between the parent and a worker, and every check on it.
+"""Checks on everything that crosses the pipe between the parent and a worker.
 
-Nothing a worker says is trusted: frames are capped, JSON is strict, shapes and exact types are checked again,
-text is repaired and cut. A reply that fails is a `ProtocolError`, and the worker is killed.
+Nothing a worker says is trusted: frames are capped, JSON is strict (`frames.py`), shapes and exact types are
+checked again, text is repaired and cut. A reply that fails is a `ProtocolError`, and the worker is killed.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import re
 from collections.abc import Sequence
-from functools import partial
-from itertools import groupby
-from json.encoder import encode_basestring_ascii
-from operator import itemgetter
-from typing import Any, NoReturn
+from itertools import repeat
+from typing import Any
 
 from spade.envs.contract import MAX_OBSERVATION_BYTES
+from spade.envs.frames import (
+    MAX_DETAIL,
+    MAX_FRAME,
+    FrameReader,
+    ProtocolError,
+    decode_answer,
+    encode_frames,
+    encode_request,
+    kind_of,
+    repair,
+)
 from spade.envs.ops import Criteria, Op, OpResult, PlayTrace, ProgramInfo, Request, StepResult, Value
 from spade.errors import FaultCode, ProgramFault
 
 # Handed on, so that those who talk to workers need one import only.
-__all__ = ["Criteria", "Op", "OpResult", "PlayTrace", "ProgramInfo", "Request", "StepResult", "Value"]
+__all__ = [
+    "MAX_FRAME",
+    "Criteria",
+    "FrameReader",
+    "Op",
+    "OpResult",
+    "PlayTrace",
+    "ProgramInfo",
+    "ProtocolError",
+    "Request",
+    "StepResult",
+    "Value",
+    "decode_answer",
+    "encode_frames",
+    "encode_request",
+    "repair",
+]
 
-MAX_FRAME = 1 << 20
-"""Longest frame in either direction, in bytes."""
-LONG_MESSAGE = 32
-"""Operations from which on a message is worth two frames."""
 MAX_INT_REWARD = 2**53
-MAX_DETAIL = 500
 
-_SURROGATES = re.compile("[\ud800-\udfff]")
 _PROGRAM_CODES = {
     c.value: c
     for c in (
@@ -41,113 +57,6 @@ _PROGRAM_CODES = {
         FaultCode.MEMORY,
     )
 }
-
-
-class ProtocolError(Exception):
-    """A reply that breaks the protocol."""
-
-
-# --- frames --------------------------------------------------------------------------------------------
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ProtocolError(f"the constant {name}")
-
-
-_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
-# What `decode` does, without looking for blanks around the value; the caller checks that nothing follows.
-_scan = vars(json.JSONDecoder(parse_constant=_refuse_constant))["scan_once"]
-_kind = itemgetter(0)
-
-
-def encode_request(ops: Sequence[Request]) -> bytes:
-    """One frame. Raises ProgramFault if it is larger than a frame may be.
-
-    A lone step is written by hand, steps in a row are sent as two columns: both are the paths play takes.
-    """
-    if len(ops) == 1 and ops[0][0] == "s":
-        _, i, action = ops[0]
-        body = f'[["s",{i:d},{encode_basestring_ascii(action)}]]'
-    else:
-        body = _encode(_columns(ops))
-    size = len(body)
-    if size > MAX_FRAME:
-        raise ProgramFault(FaultCode.PROTOCOL, f"the request of {size} bytes is larger than a frame")
-    return size.to_bytes(4, "big") + body.encode("ascii")
-
-
-def encode_parts(ops: Sequence[Request]) -> bytes:
-    """The same, a long message as two frames: while the worker does the last quarter, the rest is read."""
-    if len(ops) < LONG_MESSAGE:
-        return encode_request(ops)
-    part = len(ops) * 3 // 4
-    return encode_request(ops[:part]) + encode_request(ops[part:])
-
-
-def _columns(ops: Sequence[Request]) -> list[Request]:
-    """The operations with every row of steps as one `("S", instances, actions)`."""
-    packed: list[Request] = []
-    for kind, group in groupby(ops, _kind):
-        if kind == "s":
-            _, instances, actions = zip(*group, strict=True)
-            packed.append(("S", instances, actions))
-        else:
-            packed += group
-    return packed
-
-
-def decode_answer(body: bytes) -> tuple[list[Any], list[str]]:
-    """Results and noted violations of one frame."""
-    try:
-        text = str(body, "ascii")
-        answer, end = _scan(text, 0)
-    except (ValueError, RecursionError, StopIteration) as error:
-        raise ProtocolError("a frame that is not strict JSON") from error
-    if end != len(text) or type(answer) is not dict or type(results := answer.get("r")) is not list:
-        raise ProtocolError("a frame without results")
-    if "v" not in answer:
-        return results, []
-    violations = answer["v"]
-    if type(violations) is not list or not all(type(v) is str for v in violations):
-        raise ProtocolError("a malformed frame")
-    return results, [repair(v)[:MAX_DETAIL] for v in violations[:8]]
-
-
-class FrameReader:
-    """Cuts a byte stream into frame bodies."""
-
-    def __init__(self) -> None:
-        self.buffer = bytearray()
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """Complete bodies so far. Raises ProtocolError on an empty or oversized frame."""
-        buffer = self.buffer
-        if not buffer and 4 < len(data) == 4 + int.from_bytes(data[:4], "big") <= MAX_FRAME:
-            return [data[4:]]  # one whole frame, the usual case
-        buffer += data
-        bodies = []
-        while len(buffer) >= 4:
-            length = int.from_bytes(buffer[:4], "big")
-            if not 0 < length <= MAX_FRAME:
-                raise ProtocolError(f"a frame of {length} bytes")
-            if len(buffer) < 4 + length:
-                break
-            bodies.append(bytes(buffer[4 : 4 + length]))
-            del buffer[: 4 + length]
-        return bodies
-
-
-# --- checks --------------------------------------------------------------------------------------------
-
-
-def repair(text: str) -> str:
-    """Lone surrogates replaced, cut to the observation limit."""
-    if text.isascii():
-        return text if len(text) <= MAX_OBSERVATION_BYTES else text[:MAX_OBSERVATION_BYTES]
-    text = _SURROGATES.sub("\ufffd", text)
-    if len(text) * 4 > MAX_OBSERVATION_BYTES:
-        text = text.encode()[:MAX_OBSERVATION_BYTES].decode(errors="ignore")
-    return text
 
 
 def _text(raw: Any) -> str:
@@ -179,7 +88,7 @@ def _list(raw: Any, length: int | None = None) -> list[Any]:
 _ENDS = ((False, False), (True, False), (False, True), (True, True))
 """(terminated, truncated) by the number that stands for them on the wire."""
 _ENDS_BY_DIGIT = dict(zip("0123", _ENDS, strict=True))
-_step_result = partial(tuple.__new__, StepResult)  # builds the tuple without a Python call
+_new = tuple.__new__  # of a StepResult, without a Python call
 
 
 def _step(raw: Any) -> StepResult:
@@ -205,10 +114,14 @@ def _steps(raw: dict[str, Any]) -> list[StepResult]:
         raise ProtocolError("text expected") from error
     if not whole.isascii() or len(whole) > MAX_OBSERVATION_BYTES:
         texts = [repair(text) for text in texts]
-    if {*map(type, rewards)} != {float} or not math.isfinite(sum(rewards)):
+    if "w" in raw and ({*map(type, rewards)} != {float} or not math.isfinite(sum(rewards))):
         rewards = [_reward(reward) for reward in rewards]
-    terminated, truncated = zip(*[_ENDS_BY_DIGIT[end] for end in ends], strict=True)
-    return list(map(_step_result, zip(texts, rewards, terminated, truncated, strict=True)))
+    flags = _ENDS_BY_DIGIT[ends[0]] if ends.count(ends[0]) == len(ends) else None
+    if flags is not None:
+        rows = zip(texts, rewards, repeat(flags[0]), repeat(flags[1]))
+    else:
+        rows = zip(texts, rewards, *zip(*map(_ENDS_BY_DIGIT.__getitem__, ends), strict=True), strict=True)
+    return list(map(_new, repeat(StepResult), rows))
 
 
 def _play(raw: Any, turns: int, brief: bool) -> PlayTrace:
@@ -257,7 +170,7 @@ def check_results(ops: Sequence[Request], done: int, raw: Sequence[Any]) -> list
         if type(entry) is dict and "s" in entry:
             steps = _steps(entry)
             asked = ops[at : at + len(steps)]
-            if len(asked) != len(steps) or {*map(_kind, asked)} != {"s"}:
+            if len(asked) != len(steps) or {*map(kind_of, asked)} != {"s"}:
                 raise ProtocolError("steps nobody asked for")
             results += steps
         else:

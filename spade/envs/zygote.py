@@ -71,6 +71,8 @@ class Zygote:
 
     def __init__(self, control: socket.socket, settings: dict[str, Any]) -> None:
         self.control = control
+        self.hangup = select.poll()
+        self.hangup.register(control, 0)
         self.level: str = settings["level"]
         self.settings = settings
         self.how: str = settings["how"]
@@ -87,6 +89,8 @@ class Zygote:
         """Everything that is done once: modules, replacements, filter, rulesets, namespaces' empty root."""
         for name in (*self.settings["modules"], *LAZY_MODULES, *(f"encodings.{e}" for e in LAZY_ENCODINGS)):
             importlib.import_module(name)
+            if self.hangup.poll(0):  # the parent gave up, or is gone: nobody will want this
+                sys.exit(0)
         self.guests = [sibling(name) for name in self.settings["files"]]
         self.selftest, self.entropy = sibling("selftest"), sibling("entropy")
         arrays = sibling("numpy_entropy") if self.settings["numpy"] else None

@@ -11,7 +11,7 @@ reasons, or a cancelled completion, is an infrastructure fault. Neither ever bec
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spade.config import PlayConfig
@@ -49,10 +49,10 @@ async def play(
 ) -> list[Episode]:
     """Play every instance once; the result has their order.
 
-    `shared_workers` puts all instances of a program into one worker: only for validated programs, whose
-    instances are known not to touch each other. `blank` hides every observation from the player (hint-only
-    play: what the hint gives away by itself). Raises BackendError when the engine fails; faults of programs
-    and workers are values in the episodes.
+    `shared_workers` puts all instances of a program into one worker, which is kept for it from chunk to
+    chunk: only for validated programs, whose instances are known not to touch each other. `blank` hides every
+    observation from the player (hint-only play: what the hint gives away by itself). Raises BackendError when
+    the engine fails; faults of programs and workers are values in the episodes.
     """
     policy = chat.policy
     style = choose_template(template, policy.context_length)
@@ -61,8 +61,11 @@ async def play(
     done = _Counter(len(states), on_done)
     if policy.lockstep:
         rows = min(policy.max_rows, sandbox.cfg.max_workers) if not shared_workers else policy.max_rows
-        for chunk in _chunks(states, rows, sandbox.cfg.max_workers):
-            await _lockstep(chunk, policy, sandbox, shared_workers, done)
+        chunks = list(_chunks(states, rows, sandbox.cfg.max_workers))
+        last = {state.program.id: n for n, chunk in enumerate(chunks) for state in chunk}
+        for n, chunk in enumerate(chunks):
+            again = {program for program, end in last.items() if end > n} if shared_workers else set()
+            await _lockstep(chunk, policy, sandbox, shared_workers, done, again)
     else:
         await _free_running(states, policy, sandbox, shared_workers, done)
     return [state.episode() for state in states]
@@ -112,10 +115,10 @@ class _Seat:
             return error
         return self.broken or error
 
-    async def open(self, sandbox: Sandbox) -> None:
-        """Start the worker; on failure every episode here ends with a fault."""
+    async def open(self, sandbox: Sandbox, shared: bool) -> None:
+        """Start the worker, or take the one kept; on failure every episode here ends with a fault."""
         try:
-            self.worker = await sandbox.open(self.program.code)
+            self.worker = await (sandbox.borrow if shared else sandbox.open)(self.program.code)
         except ProgramFault as error:
             for state in self.states:
                 state.fail_program("open", self.fault(error))
@@ -169,6 +172,13 @@ class _Seat:
             await self.worker.close()
             self.worker = None
 
+    async def keep(self, sandbox: Sandbox) -> None:
+        """Leave the worker, without the instances of these episodes, to the program's next ones."""
+        worker, self.worker = self.worker, None
+        if worker is not None:
+            await worker.batch([Op.drop(i) for i in range(len(self.states))])
+            await sandbox.give_back(worker)
+
     async def _run(self, calls: Sequence[Request]) -> list[Any]:
         """Many calls into one worker in one message; each result is a value or a ProgramFault."""
         if self.worker is None:
@@ -177,12 +187,17 @@ class _Seat:
 
 
 async def _lockstep(
-    chunk: Sequence[EpisodeState], policy: Policy, sandbox: Sandbox, shared: bool, done: _Counter
+    chunk: Sequence[EpisodeState],
+    policy: Policy,
+    sandbox: Sandbox,
+    shared: bool,
+    done: _Counter,
+    again: Collection[str],
 ) -> None:
-    """Play one chunk to the end, all live episodes one turn at a time."""
+    """Play one chunk to the end, all live episodes one turn at a time; keep the workers of `again`."""
     seats, place = _seat(chunk, shared)
     try:
-        await asyncio.gather(*(seat.open(sandbox) for seat in seats))
+        await asyncio.gather(*(seat.open(sandbox, shared) for seat in seats))
         await asyncio.gather(*(seat.begin() for seat in seats))
         if getattr(policy, "privileged", False):
             await asyncio.gather(*(seat.ask_solutions() for seat in seats))
@@ -193,6 +208,7 @@ async def _lockstep(
             rest = [state for state in live if not state.done]
             done.add(len(live) - len(rest))
             live = rest
+        await asyncio.gather(*(seat.keep(sandbox) for seat in seats if seat.program.id in again))
     finally:
         await asyncio.gather(*(seat.close() for seat in seats))
 
@@ -252,7 +268,7 @@ async def _free_running(
     async def seat_life(seat: _Seat) -> None:
         async with rooms:
             try:
-                await seat.open(sandbox)
+                await seat.open(sandbox, shared)
                 await seat.begin()
                 if getattr(policy, "privileged", False):
                     await seat.ask_solutions()

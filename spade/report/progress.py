@@ -154,17 +154,20 @@ class Counter:
         self._bar.start()
         self._task = self._bar.add_task(self.title, total=self.total)
 
-    def update(self, done: int) -> None:
-        """`done` of `total` are finished. Without a terminal a line appears at most every few seconds."""
+    def update(self, done: int, note: str = "") -> None:
+        """`done` of `total` are finished, with `note` beside it. Without a terminal a line appears at most
+        every few seconds."""
         self._pace.mark(done)
         now = time.monotonic()
         if self._bar is not None:
-            self._bar.update(self._task, completed=done)
+            title = f"{self.title} {note}".rstrip()
+            self._bar.update(self._task, completed=done, description=title)
         elif now - self._said >= self.every:
             self._said = now
             left = self._pace.remaining(self.total)
             eta = f" · left {clock(left)}" if left is not None else ""
-            print(f"{self.title}: {done}/{self.total}{eta}", file=self.stream, flush=True)
+            beside = f" · {note}" if note else ""
+            print(f"{self.title}: {done}/{self.total}{beside}{eta}", file=self.stream, flush=True)
 
     def stop(self) -> None:
         """Remove the bar."""

@@ -17,7 +17,7 @@ END = 256
 """Token that ends every message; smaller ids are bytes."""
 ROLES = ("system", "user", "assistant", "tool")
 FIRST_ROLE = 257
-MARKS = ("\\boxed{", "<tool_call>", "<answer>")
+MARKS = ("\\boxed{", "<tool_call>", "<answer>", "```python")
 """A solution with one of these is an action as it stands."""
 KINDS = ("oracle", "null", "random", "echo", "constant:TEXT")
 
@@ -236,7 +236,9 @@ class ScriptedPolicy:
     def _oracle(self, prompt: Sequence[int], params: SamplingParams, sample: int) -> str:
         """The next action of the solution that was told for this episode; an empty box after the last."""
         ids = tuple(prompt)
-        found = max((k for k in self._told if ids[: len(k)] == k), key=len, default=None)
+        found: tuple[int, ...] | None = ids
+        if ids not in self._told:
+            found = max((k for k in self._told if ids[: len(k)] == k), key=len, default=None)
         if found is None:
             return "\\boxed{}"
         actions, instance = self._told[found]

@@ -69,3 +69,19 @@ class EchoEnv:
     def solution(self):
         return ["win"]
 """
+
+
+def program(body: str, reset: str = 'return "o", {}', head: str = "") -> str:
+    return f"""
+import random, re, time, datetime, math, os
+{head}
+class TestEnv:
+    def reset(self, seed=None):
+        {reset}
+    def step(self, action):
+        {body}
+"""
+
+
+def reply(observation: str = "'x'", reward: str = "0.0", rest: str = "False, False, {}") -> str:
+    return program(f"return {observation}, {reward}, {rest}")

@@ -345,6 +345,8 @@ INSIDE = (
     "entropy",
     "numpy_entropy",
     "worker",
+    "host",
+    "answers",
 )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from spade.config import SandboxConfig, ValidateConfig
-from spade.envs import bench
+from spade.envs import samples
 from spade.envs.sandbox import Sandbox
 from spade.envs.validate import validate_many
 from spade.types import EnvProgram, Verdict
@@ -44,7 +44,7 @@ async def test_good_programs_are_accepted() -> None:
 
 
 async def test_good_programs_do_not_owe_it_to_the_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "BATTERY_ROOT", 7)
+    monkeypatch.setattr(samples, "BATTERY_ROOT", 7)
     found = zip(GOOD, await verdicts(GOOD), strict=True)
     assert [(r["file"], v.code, v.failed) for r, v in found if not v.accepted] == []
 

@@ -3,37 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import platform
 import signal
+import socket
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from envs_programs import ECHO, game
-from hypothesis import given
-from hypothesis import strategies as st
+from envs_programs import ECHO, game, program, reply
 
 from spade.config import SandboxConfig, ValidateConfig
-from spade.envs import worker as worker_code
+from spade.envs.launch import Place, clean_environment, zygote_command
 from spade.envs.process import Ended
-from spade.envs.sandbox import BANNER, REUSE_STAGES, SPARES, Sandbox, reusable
+from spade.envs.sandbox import BANNER, SPARES, Sandbox
 from spade.envs.validate import RETRIES, validate
 from spade.envs.wire import (
-    MAX_FRAME,
     Op,
-    OpResult,
     PlayTrace,
-    ProtocolError,
     StepResult,
-    check_result,
-    check_results,
-    decode_answer,
 )
 from spade.errors import ConfigError, FaultCode, FaultKind, ProgramFault, SandboxError
-from spade.types import EnvProgram, StageResult, Verdict
+from spade.types import EnvProgram
 
 PTRACE = {"aarch64": 117}.get(platform.machine(), 101)
 """A system call for which the filter kills."""
@@ -44,22 +38,6 @@ LIMITS = SandboxConfig(cpu_seconds=0.3, wall_factor=10.0)
 async def sandbox() -> AsyncIterator[Sandbox]:
     async with await Sandbox.start(LIMITS) as running:
         yield running
-
-
-def program(body: str, reset: str = 'return "o", {}', head: str = "") -> str:
-    return f"""
-import random, re, time, datetime, math, os
-{head}
-class TestEnv:
-    def reset(self, seed=None):
-        {reset}
-    def step(self, action):
-        {body}
-"""
-
-
-def reply(observation: str = "'x'", reward: str = "0.0", rest: str = "False, False, {}") -> str:
-    return program(f"return {observation}, {reward}, {rest}")
 
 
 async def fault_of(sandbox: Sandbox, code: str) -> ProgramFault:
@@ -216,12 +194,6 @@ async def test_text_is_repaired_and_cut(sandbox: Sandbox) -> None:
     assert len(cut.encode()) == 64 * 1024 and set(cut) == {"\U0001f600"}
 
 
-async def test_long_answers_come_in_several_frames(sandbox: Sandbox) -> None:
-    worker = await sandbox.open(reply(observation=r"'\u2603' * 60_000"))
-    results = await worker.batch([Op.reset(0, 1)] + [Op.step(0, "go")] * 30)
-    assert all(isinstance(r, StepResult) and len(r.observation.encode()) > 60_000 for r in results[1:])
-
-
 async def test_instances_have_their_own_global_random(sandbox: Sandbox) -> None:
     code = program(
         "return str(random.random()), 0.0, False, False, {}", reset="return str(random.random()), {}"
@@ -303,178 +275,6 @@ async def test_a_cancelled_batch_ends_its_worker(sandbox: Sandbox) -> None:
     assert worker.ended is Ended.CLOSED
 
 
-class Scripted:
-    """A stand-in for a program: its steps return, or raise, what they are told."""
-
-    def __init__(self, answers: list[object]) -> None:
-        self.answers = iter(answers)
-
-    def step(self, action: str) -> object:
-        answer = next(self.answers)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-
-class Line:
-    """A stand-in for the channel: frames end up in a list."""
-
-    def __init__(self) -> None:
-        self.frames: list[bytes] = []
-
-    def send(self, body: str) -> None:
-        self.frames.append(body.encode("ascii"))
-
-
-STEPS = st.one_of(
-    st.tuples(
-        st.text(st.characters(codec=None), max_size=8).map(lambda t: t * 3000 if "z" in t else t),
-        st.one_of(st.floats(), st.integers(-(2**60), 2**60), st.booleans(), st.none()),
-        st.booleans(),
-        st.booleans(),
-        st.just({}),
-    ),
-    st.just(ValueError("no")),
-    st.just(("too", "short")),
-)
-
-
-@given(st.lists(STEPS, min_size=1, max_size=12))
-def test_steps_in_columns_arrive_as_steps_one_by_one(script: list[object]) -> None:
-    def host(answers: list[object]) -> worker_code.Host:
-        made = worker_code.Host({}, ([None], lambda: None))
-        made.instances[0] = (Scripted(answers), None)
-        return made
-
-    line, ops = Line(), [Op.step(0, "a")] * len(script)
-    answers = worker_code.Answers(line, [])  # type: ignore[arg-type]
-    worker_code.row(host(script), answers, [0] * len(script), ["a"] * len(script))
-    answers.flush()
-    together: list[OpResult] = []
-    for frame in line.frames:
-        assert len(frame) <= MAX_FRAME
-        together += check_results(ops, len(together), decode_answer(frame)[0])
-    single = host(script)
-    apart = [check_result(ops[0], single.perform(["s", 0, "a"])) for _ in script]
-    assert [fault_text(r) for r in together] == [fault_text(r) for r in apart]
-
-
-def fault_text(result: OpResult) -> object:
-    return (result.code, result.detail) if isinstance(result, ProgramFault) else result
-
-
-@pytest.mark.parametrize(
-    "entry",
-    [
-        {"s": ["x"]},
-        {"s": [], "e": ""},
-        {"s": ["x"], "e": "4"},
-        {"s": ["x"], "e": 0},
-        {"s": ["x"], "e": "00"},
-        {"s": ["x", 1], "e": "00"},
-        {"s": ["x"], "e": "0", "w": [None]},
-        {"s": ["x"], "e": "0", "w": [True]},
-        {"s": ["x"], "e": "0", "w": [float("inf")]},
-        {"s": ["x"], "e": "0", "w": []},
-        {"s": ["x"] * 3, "e": "000"},
-        {"s": ["x"] * 2, "e": "00"},
-    ],
-)
-def test_wrong_columns_are_protocol_errors(entry: dict[str, object]) -> None:
-    with pytest.raises(ProtocolError):
-        check_results([Op.step(0, "a"), Op.reset(0, 1), Op.step(0, "a")], 0, [entry])
-
-
-async def test_a_lone_worker_does_not_keep_the_event_loop_to_itself(sandbox: Sandbox) -> None:
-    worker = await sandbox.open(ECHO)
-    await worker.reset(0, 1)
-    turns, played = 0, False
-
-    async def other() -> None:
-        nonlocal turns
-        while not played:
-            turns += 1
-            await asyncio.sleep(0)
-
-    watcher = asyncio.create_task(other())
-    started = time.monotonic()
-    while time.monotonic() - started < 0.3:
-        answers = await worker.batch([Op.step(0, str(k)) for k in range(100)])
-        assert [a.observation for a in answers if isinstance(a, StepResult)] == [f"1:{k}" for k in range(100)]
-    played = True
-    await watcher
-    assert turns >= 3
-
-
-async def test_columns_of_steps_keep_order_faults_and_rewards(sandbox: Sandbox) -> None:
-    worker = await sandbox.open(ECHO)
-    actions = ["a", "raise", "b", "win", "raise", "raise", "\u2603", ""]
-    row = [Op.step(k % 2, action) for k, action in enumerate(actions)]
-    results = await worker.batch([Op.reset(0, 1), Op.reset(1, 2), *row, Op.solution(0), Op.step(0, "z")])
-    alone = [(await worker.batch([op]))[0] for op in row]
-    for together, apart in zip(results[2:-2], alone, strict=True):
-        if isinstance(apart, ProgramFault):
-            assert isinstance(together, ProgramFault) and together.detail == apart.detail
-        else:
-            assert together == apart
-    assert results[5] == StepResult("won", 1.0, True, False)
-    assert results[8] == StepResult("1:\u2603", 0.25, False, False)
-    assert results[-2:] == [["win"], StepResult("1:z", 0.25, False, False)]
-
-
-async def test_a_worker_is_reset_for_the_next_episode_when_its_program_allows() -> None:
-    async with await Sandbox.start(SandboxConfig(max_workers=2, episodes_per_worker=3)) as sandbox:
-        verdict = await validate(EnvProgram.of(game()), sandbox, ValidateConfig())
-        assert reusable(verdict)
-        first = await sandbox.borrow(game())
-        traces = [await first.play(0, 7, ["x"] * 3)]
-        await sandbox.give_back(first)
-        again = await sandbox.borrow(game())
-        assert again is first and first.uses == 2
-        traces.append(await again.play(0, 7, ["x"] * 3))
-        assert traces[0] == traces[1]
-        assert await sandbox.borrow(game()) is not first  # in use: another one
-        await sandbox.give_back(again)
-        assert (await sandbox.open(ECHO)).ended is None  # max_workers: the idle one gives way
-        assert first.ended is Ended.CLOSED
-
-
-async def test_a_worn_or_dead_worker_is_not_kept() -> None:
-    async with await Sandbox.start(SandboxConfig(episodes_per_worker=2)) as sandbox:
-        worker = await sandbox.borrow(ECHO)
-        await sandbox.give_back(worker)
-        assert await sandbox.borrow(ECHO) is worker
-        await sandbox.give_back(worker)
-        assert worker.ended is Ended.CLOSED
-        worker = await sandbox.borrow(ECHO)
-        await worker.reset(0, 1)
-        assert isinstance((await worker.batch([Op.step(0, "exit")]))[0], ProgramFault)
-        await sandbox.give_back(worker)
-        assert await sandbox.borrow(ECHO) is not worker
-
-
-async def test_who_waits_for_room_comes_before_an_idle_worker() -> None:
-    async with await Sandbox.start(SandboxConfig(max_workers=1)) as sandbox:
-        worker = await sandbox.borrow(ECHO)
-        waiting = asyncio.create_task(sandbox.open(game()))
-        await asyncio.sleep(0.05)
-        await sandbox.give_back(worker)
-        assert (await waiting).ended is None and worker.ended is Ended.CLOSED
-
-
-def test_only_an_accepted_program_that_keeps_episodes_apart_is_reusable() -> None:
-    def verdict(*stages: str, accepted: bool = True, failed: str = "") -> Verdict:
-        results = [StageResult(s, s != failed, "ok" if s != failed else "x", "", 0.0) for s in stages]
-        return Verdict("id", accepted, tuple(results), "1", "L2")
-
-    assert reusable(verdict("load", *REUSE_STAGES))
-    assert not reusable(None)
-    assert not reusable(verdict(*REUSE_STAGES, accepted=False))
-    for missing in REUSE_STAGES:
-        assert not reusable(verdict(*(s for s in REUSE_STAGES if s != missing)))
-        assert not reusable(verdict(*REUSE_STAGES, failed=missing))
-
-
 async def test_a_hundred_workers_asked_for_at_once() -> None:
     async with await Sandbox.start(SandboxConfig(max_workers=100)) as sandbox:
         workers = await asyncio.gather(*(sandbox.open(ECHO) for _ in range(100)))
@@ -520,6 +320,31 @@ async def test_nothing_is_left_behind() -> None:
     assert all(w.ended is Ended.CLOSED for w in running)
     assert descriptors() == before
     assert descendants(os.getpid()) - children == set()
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.02, 0.06, 0.12, 0.2])
+async def test_nothing_is_left_of_a_start_that_was_interrupted(seconds: float) -> None:
+    children, before = descendants(os.getpid()), len(list(Path("/proc/self/fd").iterdir()))
+    starting = asyncio.create_task(Sandbox.start(LIMITS))
+    await asyncio.sleep(seconds)
+    starting.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await (await starting).close()
+    assert descendants(os.getpid()) - children == set()
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before
+
+
+async def test_a_zygote_that_is_starting_notices_that_its_parent_is_gone() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        command = zygote_command(Place("L0"), theirs.fileno(), 1, 64)
+        process = await asyncio.create_subprocess_exec(
+            *command, env=clean_environment(1), pass_fds=[theirs.fileno()], stderr=asyncio.subprocess.PIPE
+        )
+    ours.close()
+    async with asyncio.timeout(20):
+        _, error = await process.communicate()
+    assert (process.returncode, error) == (0, b"")  # it did not get as far as to report that it is ready
 
 
 async def test_levels_are_demanded_not_hoped_for(capsys: pytest.CaptureFixture[str]) -> None:

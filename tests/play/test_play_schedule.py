@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spade.config import PlayConfig, SandboxConfig
-from spade.envs.sandbox import Sandbox
+from spade.envs.sandbox import Sandbox, Worker
 from spade.errors import FaultKind
 from spade.play.episode import episode_return
 from spade.play.schedule import play
@@ -159,6 +160,40 @@ async def test_drivers_agree_and_keep_the_order(sandbox: Sandbox, shared: bool, 
     assert [e.instance for e in episodes] == instances
     assert all(e.outcome == Scored(1.0, True) for e in episodes[::2])
     assert calls[-1] == (12, 12) and [c[0] for c in calls] == sorted(c[0] for c in calls)
+
+
+async def test_a_program_keeps_its_worker_from_chunk_to_chunk(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    plain = sandbox.open
+
+    async def counted(code: str, **options: bool) -> Worker:
+        opened.append(code)
+        return await plain(code, **options)
+
+    monkeypatch.setattr(sandbox, "open", counted)
+    programs = {GUESSING.id: GUESSING, COUNTING.id: COUNTING}
+    instances = [Instance(p.id, seed) for seed in range(6) for p in (GUESSING, COUNTING)]
+    played: list[list[Episode]] = []
+    for rows, shared in ((64, True), (5, True), (5, False)):
+        opened.clear()
+        chat = script(bisect, max_rows=rows)
+        chat.policy.lockstep = True
+        episodes = await play(instances, programs, chat, sandbox, LIMITS, seed=1, shared_workers=shared)
+        played.append([replace(e, seconds=0.0) for e in episodes])
+        once = [COUNTING.code, GUESSING.code]
+        assert sorted(opened) == sorted(once if shared else once * 6)
+        assert all(p.ended is not None for p in list(sandbox._processes))  # nothing is kept for later
+    assert played[0] == played[1] == played[2]
+
+
+async def test_a_worker_that_breaks_is_replaced_in_the_next_chunk(sandbox: Sandbox) -> None:
+    chat = script(lambda p: r"\boxed{crash}" if "from 1" in p else r"\boxed{win}", max_rows=2)
+    chat.policy.lockstep = True
+    instances = [Instance(COUNTING.id, seed) for seed in (1, 1, 2, 2)]
+    episodes = await play(instances, {COUNTING.id: COUNTING}, chat, sandbox, LIMITS, seed=1)
+    assert [isinstance(e.outcome, Fault) for e in episodes] == [True, True, False, False]
 
 
 async def test_the_oracle_is_told_the_solution(sandbox: Sandbox) -> None:
