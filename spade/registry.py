@@ -28,6 +28,7 @@ _ROWS: dict[str, dict[str, str]] = {
         "math": "spade_evals.suites.math:make_suite",
         "science": "spade_evals.suites.science:make_suite",
         "paper-games": "spade_evals.suites.paper_games:make_suite",
+        "smoke": "spade_evals.suites.smoke:make_suite",
         "code": "spade_evals.suites.code:make_suite",
         "code-extra": "spade_evals.suites.code:make_extra",
         "evalplus": "spade_evals.suites.code:make_plus",

@@ -6,13 +6,19 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass, field
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from spade import __version__
 from spade.errors import InputError
-from spade.files import read_jsonl
+from spade.files import read_json, read_jsonl
 from spade.runs import RECORD, read_record
-from spade.types import RunRecord, content_id
+from spade.types import Message, RunRecord, content_id
+
+if TYPE_CHECKING:
+    from spade.serving.launch import ChatPolicy
 
 WHOLE = 512 * 2**20
 """Weight files up to this many bytes are hashed whole; of larger ones the two ends and the size."""
@@ -20,6 +26,12 @@ WHOLE = 512 * 2**20
 END = 8 * 2**20
 
 CHECKPOINTS = "checkpoints"
+
+PROBE = (Message("user", "u"),)
+"""Rendered to tell chat templates apart."""
+
+PACKAGES = ("numpy", "math-verify", "sympy", "reasoning-gym", "datasets")
+"""Versions noted with a result: they load data and grade."""
 
 REPEATED = ("seed", "out", "budget", "eval")
 """Config sections that may differ between repetitions of one recipe. So may the pool's folder, and its size,
@@ -71,12 +83,19 @@ def _content(file: Path) -> bytes:
 
 
 def run_of(path: Path | None) -> Path | None:
-    """The run folder that `path` (a run or one of its checkpoints) belongs to, or None."""
+    """The run folder that `path` (a run or one of its checkpoints) belongs to, or None.
+
+    The record of an evaluation has the same file name and says its format; it is no training run.
+    """
     if path is None:
         return None
     above = path.absolute().parents
     inside = [above[1]] if len(above) > 1 and above[0].name == CHECKPOINTS else []
-    return next((folder for folder in (path, *inside) if (folder / RECORD).is_file()), None)
+    return next((folder for folder in (path, *inside) if _is_run(folder / RECORD)), None)
+
+
+def _is_run(record: Path) -> bool:
+    return record.is_file() and "format" not in read_json(record, "run record")
 
 
 def step_of(path: Path | None) -> int | None:
@@ -125,6 +144,31 @@ def _tokens(rows: list[dict[str, float]], record: RunRecord, step: int | None) -
         return float(known[-1])
     total = record.ledger.get("total_tokens")
     return float(total) if total is not None and step is None else None
+
+
+def setup_of(chat: ChatPolicy) -> dict[str, Any]:
+    """What produces the answers besides weights and protocol: engine, versions, number type, chat template.
+
+    `key` hashes it; `notes` says what the engine leaves out of the sampling that it is asked for.
+    """
+    policy = chat.policy
+    known = {
+        "engine": type(policy).__name__,
+        "spade": __version__,
+        "dtype": str(getattr(policy, "dtype", "")),
+        "context_length": policy.context_length,
+        "template": content_id(repr(chat.renderer.start(PROBE)))[:16],
+    }
+    if known["dtype"]:
+        known |= {name: version(name) for name in ("torch", "transformers")}
+    notes = [] if policy.exact_tokens else ["the endpoint is not sent top_k; its tokens are counted in bytes"]
+    packages = {name: version(name) for name in PACKAGES if find_spec(name.replace("-", "_"))}
+    return {
+        **known,
+        "key": content_id(json.dumps(known, sort_keys=True))[:16],
+        "packages": packages,
+        "notes": notes,
+    }
 
 
 def require_folder(path: Path) -> Path:

@@ -13,6 +13,9 @@ from spade.types import from_json
 from spade_evals.provenance import Origin, run_of
 from spade_evals.runner import FORMAT
 
+PLACES = ("*.json", "*/run.json", "eval*/*.json", "eval*/*/run.json")
+"""Where results lie below an evaluation or a run folder; suites of tasks have folders of their own."""
+
 
 @dataclass(frozen=True, slots=True)
 class ItemValue:
@@ -45,7 +48,7 @@ class EvalRun:
     @property
     def folder(self) -> Path | None:
         """The training run's folder: the one the result lies in (runs move), else where it was evaluated."""
-        home = run_of(self.path.parent) or run_of(self.path.parent.parent)
+        home = next((run for above in self.path.parents[:3] if (run := run_of(above))), None)
         return home or (Path(self.origin.folder) if self.origin.folder else None)
 
     @property
@@ -59,7 +62,7 @@ def documents(path: Path) -> list[tuple[Path, dict[str, Any]]]:
     if path.is_file():
         files = [path]
     else:
-        files = sorted(path.glob("*.json")) + sorted(path.glob("eval*/*.json"))
+        files = [file for pattern in PLACES for file in sorted(path.glob(pattern))]
     found = []
     for file in files:
         tree = read_json(file, "evaluation result")
@@ -104,9 +107,10 @@ def load(path: Path | str, suite: str | None = None) -> EvalRun:
 
 def _eval_run(file: Path, tree: dict[str, Any]) -> EvalRun:
     origin = from_json(Origin, tree["origin"])
-    samples = read_jsonl(path_inside(file.parent, tree["samples"]))
-    key = f"{tree['fingerprint']}-{tree['checkpoint']}"
-    items, faults, single = _items([row for row in samples if row["key"] == key])
+    files = [tree["samples"]] if isinstance(tree["samples"], str) else tree["samples"]
+    samples = [row for name in files for row in read_jsonl(path_inside(file.parent, name))]
+    keys = set(tree.get("keys") or [f"{tree['fingerprint']}-{tree['checkpoint']}"])
+    items, faults, single = _items([row for row in samples if row["key"] in keys])
     mean, stderr, n = tree["result"]["score"]
     return EvalRun(
         label=origin.name or tree["ref"],

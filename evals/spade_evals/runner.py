@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from spade import registry
 from spade.config import PlayConfig, SandboxConfig, ServingConfig
-from spade.errors import FaultKind
+from spade.errors import FaultKind, InputError
 from spade.files import append_lines, cut_torn_line, plain, read_jsonl, write_json
 from spade.report.progress import Counter, counter
 from spade.types import Fault, Item, ItemResult, SuiteResult, from_json
@@ -28,6 +28,8 @@ from spade_evals.suite import EvalProtocol, Setting, Suite, protocol_of, summari
 if TYPE_CHECKING:
     from spade.envs.sandbox import Sandbox
     from spade.serving.launch import ChatPolicy
+    from spade_evals.question_run import Options
+    from spade_evals.task_report import ListReport, SuiteReport
 
 FORMAT = "spade-eval-1"
 CHUNK = 128
@@ -55,52 +57,106 @@ def run_eval(
     sandbox: SandboxConfig | None = None,
     play: PlayConfig | None = None,
     quiet: bool = False,
-) -> SuiteResult:
+    options: Options | None = None,
+) -> SuiteResult | SuiteReport:
     """Evaluate the model `ref` on a suite and write the files named above into `out`.
 
     `seed` fixes items and sampling, so give every checkpoint the same one. `play` defaults to the neutral
-    `PlayConfig()`; only its sampling and limits are used. Raises InputError for a bad reference, ConfigError
-    for an unknown suite, BackendError when the engine fails (what was finished stays on disk).
+    `PlayConfig()`; only its sampling and limits are used. A suite of tasks takes `options` instead and gives
+    a `SuiteReport`; see `spade_evals.question_run`. Raises InputError for a bad reference, ConfigError for an
+    unknown suite, BackendError when the engine fails (what was finished stays on disk).
     """
-    suite: Suite = registry.resolve("suite", suite_name)()
-    return asyncio.run(
-        _open_and_run(
-            ref,
-            suite,
-            Path(out),
-            seed,
-            limit,
-            serving or ServingConfig(),
-            sandbox or SandboxConfig(),
-            play or PlayConfig(),
-            quiet,
-        )
+    suite = registry.resolve("suite", suite_name)()
+    job = Job(ref, Path(out), seed, limit, play or PlayConfig(), quiet, options)
+    return asyncio.run(_open_and_run(job, [suite], serving or ServingConfig(), sandbox or SandboxConfig()))[0]
+
+
+def run_suites(
+    ref: str,
+    names: Sequence[str],
+    out: Path | str,
+    *,
+    seed: int = 0,
+    limit: int | None = None,
+    serving: ServingConfig | None = None,
+    sandbox: SandboxConfig | None = None,
+    play: PlayConfig | None = None,
+    quiet: bool = False,
+    options: Options | None = None,
+) -> ListReport:
+    """Several suites on one model, opened once. A suite that this installation lacks is a row of the report.
+
+    Raises the same as `run_eval`, but for unknown suites.
+    """
+    from spade_evals.question_run import Options
+    from spade_evals.task_report import ListReport, SuiteReport
+
+    known = registry.names("suite")
+    suites = {name: registry.resolve("suite", name)() for name in names if ":" in name or name in known}
+    job = Job(ref, Path(out), seed, limit, play or PlayConfig(), quiet, options)
+    results = asyncio.run(
+        _open_and_run(job, list(suites.values()), serving or ServingConfig(), sandbox or SandboxConfig())
     )
+    reports = tuple(
+        r if isinstance(r, SuiteReport) else SuiteReport(r, complete=not lost(r)) for r in results
+    )
+    absent = tuple(name for name in names if name not in suites)
+    return ListReport(reports, absent, (options or Options()).allow_missing)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a command was asked to do."""
+
+    ref: str
+    out: Path
+    seed: int
+    limit: int | None
+    play: PlayConfig
+    quiet: bool
+    options: Options | None
 
 
 async def _open_and_run(
-    ref: str,
-    suite: Suite,
-    out: Path,
-    seed: int,
-    limit: int | None,
-    serving: ServingConfig,
-    sandbox: SandboxConfig,
-    play: PlayConfig,
-    quiet: bool,
-) -> SuiteResult:
+    job: Job, suites: Sequence[Any], serving: ServingConfig, sandbox: SandboxConfig
+) -> list[SuiteResult | SuiteReport]:
     from spade.envs.sandbox import Sandbox
     from spade.serving.launch import open_chat
 
-    subject = subject_of(ref)
-    chat = await open_chat(ref, serving)
+    subject = subject_of(job.ref)
+    # Nothing is generated for --regrade, so the model is not loaded.
+    regrade = job.options is not None and job.options.regrade
+    chat = await open_chat("scripted:null" if regrade else job.ref, serving)
     try:
         async with await Sandbox.start(sandbox) as box:
-            return await evaluate(
-                chat, suite, box, out, subject, seed=seed, limit=limit, play=play, quiet=quiet
-            )
+            return [await _run_one(suite, chat, box, subject, job) for suite in suites]
     finally:
         await chat.policy.close()
+
+
+async def _run_one(
+    suite: Any, chat: ChatPolicy, box: Sandbox, subject: Subject, job: Job
+) -> SuiteResult | SuiteReport:
+    from spade_evals.question import QuestionSuite
+    from spade_evals.question_run import Options, ask_suite, regrade_suite
+
+    if isinstance(suite, QuestionSuite):
+        options = replace(job.options or Options(), limit=job.limit)
+        if options.regrade:
+            return await regrade_suite(chat, suite, box, job.out, subject, seed=job.seed, options=options)
+        return await ask_suite(
+            chat, suite, box, job.out, subject, seed=job.seed, options=options, quiet=job.quiet
+        )
+    if job.options is not None and job.options.regrade:
+        raise InputError(f"the suite '{suite.name}' is played, not graded, so it cannot be graded again")
+    return await evaluate(
+        chat, suite, box, job.out, subject, seed=job.seed, limit=job.limit, play=job.play, quiet=job.quiet
+    )
+
+
+def lost(result: SuiteResult) -> int:
+    """Items that the machinery lost; the next run plays them again."""
+    return result.faults.get(FaultKind.INFRASTRUCTURE.value, 0)
 
 
 def subject_of(ref: str) -> Subject:
@@ -213,10 +269,9 @@ def task_name(suite: str, subject: Subject, seed: int, limit: int | None) -> str
 def _document(
     result: SuiteResult, protocol: EvalProtocol, subject: Subject, samples: str, seconds: float
 ) -> dict[str, Any]:
-    lost = result.faults.get(FaultKind.INFRASTRUCTURE.value, 0)
     return {
         "format": FORMAT,
-        "complete": not lost,
+        "complete": not lost(result),
         "result": plain(result),
         "fingerprint": protocol.fingerprint,
         "protocol": plain(protocol),

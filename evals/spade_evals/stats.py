@@ -132,6 +132,43 @@ def paired_bootstrap(
     return out
 
 
+def cluster_bootstrap(
+    values: ArrayLike, clusters: Sequence[str], *, draws: int = DRAWS, seed: int = 0, level: float = 0.95
+) -> tuple[float, float]:
+    """Percentile interval of the mean, whole clusters resampled; NaN below two clusters.
+
+    Deterministic in `seed`.
+    """
+    x = np.asarray(values, dtype=np.float64)
+    names, index = np.unique(np.asarray(clusters, dtype=str), return_inverse=True)
+    groups = len(names)
+    if groups < 2:
+        return math.nan, math.nan
+    rng = np.random.default_rng(seed)
+    sums = np.bincount(index, weights=x, minlength=groups)
+    counts = np.bincount(index, minlength=groups)
+    if (counts == counts[0]).all():
+        sample = bootstrap_means(sums / counts[0], draws, rng)
+    else:
+        step = max(1, 4_000_000 // groups)
+        chosen = (rng.integers(0, groups, (min(step, draws - at), groups)) for at in range(0, draws, step))
+        sample = np.concatenate([sums[c].sum(axis=1) / counts[c].sum(axis=1) for c in chosen])
+    tail = 100 * (1 - level) / 2
+    low, high = np.percentile(sample, [tail, 100 - tail])
+    return float(low), float(high)
+
+
+def pass_at_k(n: int, correct: int, k: int) -> float:
+    """Unbiased estimate of "one of k samples is right" from `correct` of `n` samples.
+
+    1 - C(n - c, k) / C(n, k), Chen et al. 2021 (arXiv 2107.03374).
+    Raises ValueError unless 1 <= k <= n and 0 <= correct <= n.
+    """
+    if not (1 <= k <= n and 0 <= correct <= n):
+        raise ValueError(f"pass@{k} of {correct} right among {n} is not defined")
+    return 1 - math.comb(n - correct, k) / math.comb(n, k)
+
+
 def t_interval(values: ArrayLike, level: float = 0.95) -> Interval:
     """Student t interval of the mean, e.g. over per-seed differences. NaN bounds below two values."""
     x = np.asarray(values, dtype=np.float64)

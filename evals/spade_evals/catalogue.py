@@ -1,0 +1,134 @@
+"""What suites and tasks there are, and whether their data is present; nothing is loaded."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spade import registry
+from spade.errors import InputError, SpadeError
+from spade_evals import data
+from spade_evals.question import QuestionSuite, Task
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEntry:
+    """One task of a suite."""
+
+    name: str
+    size: int
+    """Questions; 0 = unknown."""
+    source: str
+    revision: str
+    licence: str
+    present: bool
+    access: str
+    command: str
+    """Gets the data."""
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteEntry:
+    """One suite. `problem` says why it cannot be imported; suites that are played have no tasks."""
+
+    name: str
+    where: str
+    preset: str = ""
+    tasks: tuple[TaskEntry, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """All suites; `str()` is the terminal text."""
+
+    suites: tuple[SuiteEntry, ...]
+    root: str
+
+    def __str__(self) -> str:
+        lines = []
+        for suite in self.suites:
+            kind = f"preset {suite.preset}" if suite.tasks else suite.where
+            lines.append(f"{suite.name}  {suite.problem or kind}")
+            lines += task_lines(suite.tasks)
+        return "\n".join([*lines, f"data root: {self.root}"])
+
+
+def task_lines(tasks: Sequence[TaskEntry]) -> list[str]:
+    """Name, size, whether the data is present, licence and source of each task."""
+    width = max((len(task.name) for task in tasks), default=0)
+    return [
+        f"  {task.name:<{width}}  {f'{task.size:,}' if task.size else '?':>6}  "
+        f"{'present' if task.present else 'absent ':<7}  {task.licence}; {task.source}"
+        for task in tasks
+    ]
+
+
+def catalogue(root: Path | None = None) -> Catalogue:
+    """Every registered suite with its tasks."""
+    entries = tuple(_entry(name, root) for name in registry.names("suite"))
+    return Catalogue(entries, str(data.data_root(root)))
+
+
+def all_tasks() -> dict[str, Task]:
+    """Every task of every suite that can be imported, by name."""
+    found: dict[str, Task] = {}
+    for name in registry.names("suite"):
+        try:
+            suite = question_suite(name)
+        except SpadeError:
+            continue
+        for task in suite.tasks if suite is not None else ():
+            found.setdefault(task.name, task)
+    return found
+
+
+def fetch(name: str, root: Path | None = None, force: bool = False) -> list[Path]:
+    """Bring the data of a task under the data root. Raises InputError; see `data.fetch`."""
+    tasks = all_tasks()
+    if name not in tasks:
+        raise InputError(f"unknown task '{name}'{registry.suggestion(name, tasks)}")
+    return data.fetch(tasks[name].data, name, root, force)
+
+
+def question_suite(name: str) -> QuestionSuite | None:
+    """The suite behind a name if it is one of tasks.
+
+    Told by class or return annotation where there is one, so that no suite of programs is built for nothing.
+    """
+    factory = registry.resolve("suite", name)
+    made = factory if inspect.isclass(factory) else _returns(factory)
+    if inspect.isclass(made) and not issubclass(made, QuestionSuite):
+        return None
+    suite = factory()
+    return suite if isinstance(suite, QuestionSuite) else None
+
+
+def _returns(factory: Any) -> Any:
+    try:
+        return typing.get_type_hints(factory).get("return")
+    except (NameError, TypeError):
+        return None
+
+
+def _entry(name: str, root: Path | None) -> SuiteEntry:
+    where = registry.target("suite", name)
+    try:
+        suite = question_suite(name)
+    except SpadeError as error:
+        return SuiteEntry(name, where, problem=f"cannot be used: {error}")
+    if suite is None:
+        return SuiteEntry(name, where)
+    return SuiteEntry(name, where, suite.preset, tuple(_task(task, root) for task in suite.tasks))
+
+
+def _task(task: Task, root: Path | None) -> TaskEntry:
+    source = task.data
+    return TaskEntry(
+        task.name, source.size, source.source, source.revision, source.licence,
+        data.present(source, root), source.access, f"spade data get {task.name}",
+    )  # fmt: skip
