@@ -32,6 +32,10 @@ _SIDE_BY_SIDE = re.compile(r"\d\s+\d|\d\s*(?:\[|\\\{)")
 """latex2sympy would add them: `2 3` and `2[3]` are 5 to it."""
 
 
+_IMAGINARY = re.compile(r"(?<=[\d)}])\s*i(?![a-zA-Z])")
+"""Set apart, so that math-verify makes the same assumptions about the symbols of `9i` and of `9 i`."""
+
+
 class Unreadable(ValueError):
     """math-verify finds no expression in a text."""
 
@@ -86,13 +90,17 @@ def _read(text: str) -> Any:
 
     if _SIDE_BY_SIDE.search(text):
         raise Unreadable(f"two numbers side by side in {text!r}")
+    text = _IMAGINARY.sub(" i", text)
     config = LatexExtractionConfig(boxed_match_priority=-1)
     found = parse(
         f"${text}$", [config], fallback_mode="no_fallback", parsing_timeout=None, raise_on_error=True
     )  # type: ignore[arg-type]
     if not found:
         raise Unreadable(f"no expression in {text!r}")
-    return found[0]
+    from sympy import I  # type: ignore[import-untyped]
+
+    unit = {symbol: I for symbol in getattr(found[0], "free_symbols", ()) if symbol.name == "i"}
+    return found[0].subs(unit) if unit else found[0]
 
 
 def _private_stdout() -> TextIO:

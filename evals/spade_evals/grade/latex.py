@@ -41,6 +41,8 @@ _SPACING = re.compile(r"(?<!\\)\\[,;:!> ]|~|\\q?quad(?![a-zA-Z])|\\(?:thin|med|t
 _SIZES = re.compile(
     r"\\(?:left|right|[bB]igg?[lrm]?)(?![a-zA-Z])\.?|\\(?:displaystyle|textstyle|limits|nolimits)(?![a-zA-Z])"
 )
+_DECORATION = re.compile(r"\\(?:text)?color\s*\{[^{}]*\}|\\underline(?![a-zA-Z])")
+_MODULUS = re.compile(r"\s*(?:\\pmod\s*(?:\{[^{}]*\}|\d)|\(\s*(?:\\bmod|mod)\s*\d+\s*\))\s*$")
 _DEGREES = re.compile(
     r"\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z]))|\\degrees?(?![a-zA-Z])|\{\s*\\circ\s*\}"
 )
@@ -59,17 +61,19 @@ def clean(text: str) -> str:
     text = _edges(text.strip().translate(_UNICODE))
     text = re.sub(r",\s*\\!\s*|\{,\}", ",", text)
     text = _SIZES.sub("", text).replace("\\$", "").replace("\\%", "").replace("$", "").replace("%", "")
-    text = _SPACING.sub(" ", text)
+    text = _SPACING.sub(" ", _DECORATION.sub("", text))
+    text = text.replace("\\langle", "(").replace("\\rangle", ")")
     if _TRIGONOMETRY.search(text):
         text = _ANGLE.sub(r"(\\frac{\1 \\pi}{180})", text)
     text = _DEGREES.sub("", text)
+    text = re.sub(r"\\(?:text|mathrm)\s*\{\s*\(?\s*mod\s*(\d+)\s*\)?\s*\}", r"\\pmod{\1}", text)
     text = _LABEL.sub(r"_{\1}", _WRAPPER.sub(_label, text))
     bare = _words(text)
     text = bare if bare.strip(" .,;/") else _WRAPPER.sub(r"\1", text)
     text = _braces(text)
     text = _BARE_UNITS.sub("", " ".join(text.split()))
     text = re.sub(r"(?:\s*(?:/|\\cdot|\\times|\*))+\s*$", "", text)
-    return text.rstrip(".,;: ").strip()
+    return _MODULUS.sub("", text).rstrip(".,;:\\ ").strip()
 
 
 def _edges(text: str) -> str:

@@ -109,7 +109,11 @@ def decide(reference: str, answer: str) -> bool | None:
     if not right:
         return False
     number, other = plain_number(left), plain_number(value_of(right))
-    return number == other if number is not None and other is not None else None
+    if number is None or other is None:
+        return None
+    # 15 % may be stated as 15, where a percentage is asked, and is 0.15.
+    scale = ("%" in reference) - ("%" in answer)
+    return number == other or (scale != 0 and number == other * Fraction(100) ** scale)
 
 
 def number_in(answer: str) -> float | None:

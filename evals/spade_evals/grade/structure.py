@@ -31,7 +31,7 @@ _VARIABLE = re.compile(r"[A-Za-z]")
 _MATRIX = re.compile(r"\\begin\{[a-zA-Z]*(?:matrix|array)\}(?:\{[^{}]*\})?(.*)\\end\{[a-zA-Z]*\}", re.DOTALL)
 _COMMA = re.compile(r"[,;]")
 _PLUS_MINUS = re.compile(r"\\pm(?![a-zA-Z])")
-_EQUALS = re.compile(r"(?<![<>!:\\])=(?!=)")
+_EQUALS = re.compile(r"(?<![<>!:\\])=(?!=)|\\equiv(?![a-zA-Z])")
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,6 @@ class Gpqa(ChoiceTask):
     """GPQA-Diamond. Upstream puts the right answer first, so each question has an order of its own."""
 
     name = "gpqa_diamond"
-    n = 8
     data = GPQA
 
     def read(self, rows: list[Row]) -> list[Question]:
