@@ -213,8 +213,10 @@ def _details(kind: str, card: Card) -> str:
     rejects, families = (
         ", ".join(f"{k} {v}" for k, v in rows.items()) or "none" for rows in (card.rejects, card.families)
     )
+    short = "" if card.holds() else "**Not all bars are met.** "
     return (
-        f"{kind.capitalize()}: {card.programs_played} programs were played {card.plays} times in each arm. "
+        f"{kind.capitalize()}: {short}{card.programs_played} programs were played {card.plays} times in each "
+        "arm. "
         f"Reject reasons: {rejects}. Accepted programs by class: {families}."
     )
 

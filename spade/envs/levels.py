@@ -60,7 +60,7 @@ class _Subject:
         self.pids = 0
         """Numbers the process has, one for each pid namespace it is seen in; 0 if that cannot be known."""
         self.status: int | None = None
-        self.gone = asyncio.Event()
+        self.started, self.gone = asyncio.Event(), asyncio.Event()
         self.channel, self._theirs = socket.socketpair()
         self.channel.setblocking(False)
 
@@ -72,9 +72,11 @@ class _Subject:
         if pidfd is not None:
             self.pids = _process_numbers(pidfd)
             os.close(pidfd)
+        self.started.set()
 
     def on_exit(self, status: int | None) -> None:
         self.status = status
+        self.started.set()
         self.gone.set()
 
     def on_memory(self, mebibytes: int) -> None:
@@ -115,6 +117,9 @@ async def self_test(link: ZygoteLink) -> dict[str, bool]:
                 deadly[name].start(link, "call", {"number": number})
             async with asyncio.timeout(SELFTEST_SECONDS):
                 outcomes = await subject.answer()
+                # The worker waits for our end to close: only of a living process are the numbers known.
+                await subject.started.wait()
+                subject.channel.shutdown(socket.SHUT_RDWR)
                 for each in (subject, *deadly.values()):
                     await each.gone.wait()
         except TimeoutError:

@@ -223,6 +223,7 @@ class Zygote:
             if checks is not None:
                 checks.in_place(self.level)
                 os.write(CHANNEL, checks.report())
+                os.read(CHANNEL, 1)  # stay until the parent has looked at this process
             elif mode == "call":
                 with contextlib.suppress(OSError):
                     self.selftest.raw_call(probe["number"], 0, 0, 0, 0)
