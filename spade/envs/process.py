@@ -112,6 +112,8 @@ class Process:
         async with self._lock:
             if not ops:
                 return []
+            if self._fault is None:
+                self._refuse_answers_in_advance()
             if self._fault is not None:
                 return [self._fault] * len(ops)
             alone = self.on_busy(self)
@@ -135,6 +137,13 @@ class Process:
                 fault = self._fault or ProgramFault(FaultCode.LOST, "no answer")
                 results += [fault] * (len(ops) - len(results))
             return results
+
+    def _refuse_answers_in_advance(self) -> None:
+        """What lies in the channel before a question is asked answers nothing: the process is ended."""
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                if self._socket.recv(1, socket.MSG_PEEK):
+                    self.end(Ended.BAD_FRAMES, FaultCode.PROTOCOL, "the worker sent bytes nobody asked for")
 
     async def _send_all(self, ops: Sequence[Request], alone: bool) -> None:
         """Send a message; frames are made while the worker does the ones before."""

@@ -374,4 +374,6 @@ async def test_workers_are_the_first_to_die_when_memory_runs_out(level: str) -> 
         pytest.skip(str(error))
     async with sandbox:
         worker = await sandbox.open(ECHO)
+        while worker.pid is None:  # the zygote says so a moment later
+            await asyncio.sleep(0.01)
         assert Path(f"/proc/{worker.pid}/oom_score_adj").read_text().strip() == "1000"
