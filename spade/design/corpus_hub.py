@@ -23,7 +23,7 @@ from typing import Any
 
 from spade.design.corpus import TEXT_KEYS, row_text, same_text_key
 from spade.errors import InputError
-from spade.files import read_json, write_json
+from spade.files import file_sha256, read_json, write_json
 
 SAMPLE_SEED = 42
 """Order of the streamed rows. It is not the run's seed, so that runs with other seeds share one sample."""
@@ -73,7 +73,7 @@ def saved_sample(ref: str, count: int) -> Path:
     if not (folder / RECORD).is_file():
         _take(ref, spec, count, folder)
     record = read_json(folder / RECORD, "corpus sample record")
-    if _sha256(folder / ROWS) != record.get("sha256"):
+    if file_sha256(folder / ROWS) != record.get("sha256"):
         raise InputError(f"the saved sample {folder / ROWS} was altered; delete {folder} to take it again")
     return folder / ROWS
 
@@ -110,7 +110,7 @@ def _take(ref: str, spec: HubSpec, count: int, folder: Path) -> None:
             "buffer": BUFFER,
             "asked": count,
             "count": written,
-            "sha256": _sha256(scratch / ROWS),
+            "sha256": file_sha256(scratch / ROWS),
         }
         write_json(scratch / RECORD, record)
         os.replace(scratch, folder)
@@ -158,7 +158,7 @@ def _revision(ref: str, spec: HubSpec) -> str:
     if spec.local:
         digest = hashlib.sha256()
         for path in sorted(p for p in Path(spec.repo).rglob("*") if p.is_file()):
-            digest.update(f"{path.relative_to(spec.repo)}\0{_sha256(path)}\n".encode())
+            digest.update(f"{path.relative_to(spec.repo)}\0{file_sha256(path)}\n".encode())
         return digest.hexdigest()
     from huggingface_hub import HfApi
 
@@ -193,8 +193,3 @@ class _Readable:
                 f"corpus {self.ref}: the data set cannot be read ({why}); check name, config, split and "
                 "network, or give a file"
             ) from error
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

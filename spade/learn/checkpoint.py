@@ -12,7 +12,6 @@ A checkpoint is written next to its final place, flushed to disk and renamed, so
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
@@ -25,7 +24,7 @@ import torch
 from torch import Tensor
 
 from spade.errors import InputError
-from spade.files import read_json, write_json
+from spade.files import file_sha256, read_json, write_json
 
 FORMAT = 1
 """Raised when a checkpoint of an older release can no longer be read."""
@@ -119,7 +118,7 @@ def load_checkpoint(folder: str | Path) -> Checkpoint:
     for name, digest in state["sha256"].items():
         if not (path / name).is_file():
             raise InputError(f"{path / name} is missing; use an earlier checkpoint of the run.")
-        if _digest(path / name) != digest:
+        if file_sha256(path / name) != digest:
             raise InputError(f"{path / name} is damaged (its digest differs); use an earlier checkpoint.")
     optimizers: dict[str, Any] = {role: dict(entry) for role, entry in state["optimizers"].items()}
     for key, tensor in _read_tensors(path / TRAINER_FILE).items():
@@ -241,7 +240,7 @@ def _write_state(folder: Path, state: Mapping[str, Any], extra: Mapping[str, Any
             for name, tensor in moments[moment].items():
                 tensors[f"optimizers/{role}/{moment}/{name}"] = tensor.contiguous()
     save_file(tensors, folder / TRAINER_FILE)
-    digests = {name: _digest(folder / name) for name in (WEIGHTS_FILE, TRAINER_FILE)}
+    digests = {name: file_sha256(folder / name) for name in (WEIGHTS_FILE, TRAINER_FILE)}
     optimizers = {role: {"step": moments["step"]} for role, moments in state["optimizers"].items()}
     record = {"format": FORMAT, "version": state["version"], "optimizers": optimizers, "sha256": digests}
     write_json(folder / STATE_FILE, {**record, "extra": dict(extra)})
@@ -271,11 +270,6 @@ def _check_tensors(path: Path) -> None:
             pass
     except (SafetensorError, OSError) as error:
         raise InputError(f"{path} is missing or damaged ({error}); use another checkpoint.") from error
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _sync(path: Path) -> None:

@@ -41,7 +41,7 @@ def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
     rows = [(g, np.array(r)) for g in groups if (r := returns(g.plain))]
     if not rows:
         return {}
-    regimes = Counter(regime(float(r.mean()), _mean(returns(g.hinted))) for g, r in rows)
+    regimes = Counter(regime(float(r.mean()), mean_or_none(returns(g.hinted))) for g, r in rows)
     means = np.array([r.mean() for _, r in rows])
     low, high = LEARNABLE
     n = len(rows)
@@ -66,7 +66,7 @@ def skill_metrics(groups: Sequence[Group]) -> dict[str, float]:
     gaps: dict[str, list[float]] = defaultdict(list)
     for group in groups:
         skill = group.program.skill or "none"
-        p, h = _mean(returns(group.plain)), _mean(returns(group.hinted))
+        p, h = mean_or_none(returns(group.plain)), mean_or_none(returns(group.hinted))
         if p is not None:
             plain[skill].append(p)
             plays[skill].extend(returns(group.plain))
@@ -101,5 +101,6 @@ def length_metrics(groups: Sequence[Group]) -> dict[str, float]:
     return out
 
 
-def _mean(values: Sequence[float]) -> float | None:
+def mean_or_none(values: Sequence[float]) -> float | None:
+    """Mean, or None of nothing."""
     return float(np.mean(values)) if values else None

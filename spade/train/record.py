@@ -13,7 +13,7 @@ from spade.design.hints import HintDraft
 from spade.design.variety import structure
 from spade.errors import FaultCode
 from spade.train.ledger import Ledger
-from spade.train.metrics import group_metrics, length_metrics, skill_metrics
+from spade.train.metrics import group_metrics, length_metrics, mean_or_none, skill_metrics
 from spade.train.source import faults, returns
 from spade.types import Credit, Design, Episode, Fault, Group, Sample, Scored
 
@@ -89,12 +89,12 @@ def play_metrics(
         "tokens_total": ledger.total_tokens,
         "programs": len(groups),
         "plays": len(plays),
-        "return_plain": _mean(flat),
-        "return_hinted": _mean(hinted),
-        "informative_groups": _mean([float(len(set(r)) > 1) for r in plain if r]),
-        "turns": _mean([float(len(e.turns)) for e in plays]),
-        "timeouts": _mean([0.0] * (len(plays) - len(lost)) + [float(out_of_time(f)) for f in lost]),
-        "malformed": _mean([float(t.malformed) for e in plays for t in e.turns]),
+        "return_plain": mean_or_none(flat),
+        "return_hinted": mean_or_none(hinted),
+        "informative_groups": mean_or_none([float(len(set(r)) > 1) for r in plain if r]),
+        "turns": mean_or_none([float(len(e.turns)) for e in plays]),
+        "timeouts": mean_or_none([0.0] * (len(plays) - len(lost)) + [float(out_of_time(f)) for f in lost]),
+        "malformed": mean_or_none([float(t.malformed) for e in plays for t in e.turns]),
         **group_metrics(groups),
         **skill_metrics(groups),
         **length_metrics(groups),
@@ -112,10 +112,6 @@ def play_metrics(
 def out_of_time(fault: Fault) -> bool:
     """Whether a play was lost because the program took too long for one call."""
     return fault.detail.startswith((FaultCode.CPU_LIMIT, FaultCode.WALL_LIMIT))
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return float(np.mean(values)) if values else None
 
 
 def design_row(step: int, number: int, design: Design, hints: dict[str, HintDraft]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from spade.errors import InputError
-from spade.files import path_inside
+from spade.files import file_sha256, path_inside
 from spade_evals.data import DataAbsent, DataChanged, DataFile, Row, Source, data_root
 from spade_evals.grade.code import contest_tests, judge_function, judge_stdin
 from spade_evals.grade.packed_tests import decode_tests
@@ -76,7 +76,7 @@ class LiveCodeBench(Task):
             if not path.is_file():
                 where = f" data.root={root}" if root else ""
                 raise DataAbsent(f"no file {path}", f"spade data get {self.name}{where}")
-            found = _hash_of(path)
+            found = file_sha256(path)
             if file.sha256 and found != file.sha256:
                 if not allow_changed:
                     raise DataChanged(
@@ -170,11 +170,6 @@ def _rows(path: Path) -> Iterator[tuple[int, int, Row]]:
                     raise InputError(f"{path} line {number} is not valid JSON ({error})") from error
                 yield number, offset, row
             offset += len(line)
-
-
-def _hash_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _unique(questions: list[Question], name: str) -> list[Question]:
