@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,63 +19,40 @@ from spade.errors import InputError
 from spade.registry import suggestion
 from spade.types import Comparison
 from spade_evals import stats
-from spade_evals.pairing import Differences, group, pairings, run_means
-from spade_evals.results import EvalRun, load
+from spade_evals.comparison import CompareList, CompareReport, ItemChange, Row, Test
+from spade_evals.pairing import Differences, group, item_differences, pairings, run_means
+from spade_evals.published import published
+from spade_evals.results import EvalRun, expand, load, suites_of
 
 ENOUGH_SEEDS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One line of the table. `cells` maps a column to (score, standard error)."""
+def compare_suites(
+    paths: Sequence[Path | str],
+    reference: str | None = None,
+    out: Path | str | None = None,
+    *,
+    suite: str | None = None,
+    paper: bool = False,
+) -> CompareReport | CompareList:
+    """Compare on every suite of which two runs or more have results, or on `suite` alone.
 
-    label: str
-    seeds: tuple[int, ...]
-    runs: int
-    comparable: bool
-    cells: dict[str, tuple[float, float]]
-    faults: int
-    ledger: dict[str, float]
-    tests: dict[str, Test] = field(default_factory=dict)
-    """By column; empty for the reference and for rows that cannot be compared."""
-
-
-@dataclass(frozen=True, slots=True)
-class Test:
-    """Significance of one difference. `gained` and `lost` count items solved by only one side (one run)."""
-
-    kind: str
-    p: float
-    p_holm: float
-    gained: int
-    lost: int
-    detectable: float
-
-
-@dataclass(frozen=True, slots=True)
-class CompareReport:
-    """Everything the tables show; `str()` is the terminal text, `spade.files.plain` the JSON."""
-
-    suite: str
-    reference: str
-    fingerprint: str
-    columns: tuple[str, ...]
-    rows: tuple[Row, ...]
-    comparisons: tuple[Comparison, ...]
-    problems: tuple[str, ...]
-    files: dict[str, str] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        from spade_evals.render import to_terminal
-
-        return to_terminal(self)
-
-    def comparison(self, name: str, column: str = stats.SCORE) -> Comparison:
-        """The comparison of one row in one column. Raises KeyError when there is none."""
-        for item in self.comparisons:
-            if (item.name, item.column) == (name, column):
-                return item
-        raise KeyError((name, column))
+    A folder of runs stands for its runs. With several suites, the files of each go to a folder of its name
+    in `out`. Raises InputError as `compare_runs` does.
+    """
+    paths = expand(paths)
+    if suite is not None:
+        return compare_runs(paths, reference, out, suite=suite, paper=paper)
+    held = [suites_of(path) for path in paths]
+    common = sorted(name for name in set().union(*held) if sum(name in own for own in held) > 1)
+    if len(common) < 2:
+        return compare_runs(paths, reference, out, suite=common[0] if common else None, paper=paper)
+    reports = []
+    for name in common:
+        own = [path for path, suites in zip(paths, held, strict=True) if name in suites]
+        folder = Path(out) / name if out is not None else None
+        reports.append(compare_runs(own, reference, folder, suite=name, paper=paper))
+    return CompareList(tuple(reports))
 
 
 def compare_runs(
@@ -84,12 +61,13 @@ def compare_runs(
     out: Path | str | None = None,
     *,
     suite: str | None = None,
+    paper: bool = False,
 ) -> CompareReport:
     """Compare the results behind `paths` (run folders, evaluation folders, files, or `NAME=path`).
 
-    `reference` names the row the others are compared with; by default the first. With `out`, tables,
-    `report.md` and `curves.png` are written there. Raises InputError for a path without an evaluation or an
-    unknown reference.
+    `reference` names the row the others are compared with; by default the first. `paper` adds published rows
+    of the suite, marked as such. With `out`, tables, `report.md` and the plots are written there. Raises
+    InputError for a path without an evaluation or an unknown reference.
     """
     runs = [load(path, suite) for path in paths]
     if not runs:
@@ -102,35 +80,69 @@ def compare_runs(
     if label not in groups:
         raise InputError(f"no run is called '{label}'{suggestion(label, groups)}")
     report = _report(groups, label, problems)
+    if paper:
+        report = replace(report, published=tuple(published(report.suite)))
     if out is None:
         return report
-    from spade_evals.render import write_outputs
+    from spade_evals.compare_files import write_outputs
 
     return write_outputs(report, runs, Path(out))
 
 
 def _report(groups: Mapping[str, Sequence[EvalRun]], label: str, problems: list[str]) -> CompareReport:
     base = groups[label]
-    fingerprint = base[0].fingerprint
     columns = tuple(stats.columns_of([item.part for item in base[0].items.values()]))
     rows: list[Row] = []
     comparisons: list[Comparison] = []
     for name, runs in groups.items():
-        strange = [run for run in runs if run.fingerprint != fingerprint]
-        for run in strange:
-            problems.append(f"'{name}' was evaluated differently and is not compared: {_why(run, base[0])}")
-        cells = row_cells(runs, columns)
-        tests: dict[str, Test] = {}
-        if name != label and not strange:
-            found, tests = contrast(name, label, runs, base, cells, problems)
-            comparisons += found
-        ledger = _mean_ledger(runs)
-        faults = sum(run.faults for run in runs)
-        seeds = tuple(sorted(run.seed for run in runs if run.seed is not None))
-        rows.append(Row(name, seeds, len(runs), not strange, cells, faults, ledger, tests))
+        row, found = _row(name, runs, label, base, columns, problems)
+        rows.append(row)
+        comparisons += found
+    if all(run.seed is not None for runs in groups.values() for run in runs):
+        problems.append("no untrained model is among the runs; evaluate one to see what was learned")
     return CompareReport(
-        base[0].suite, label, fingerprint, columns, tuple(rows), tuple(comparisons), tuple(problems)
+        base[0].suite, label, base[0].fingerprint, columns, tuple(rows), tuple(comparisons), tuple(problems)
     )
+
+
+def _row(
+    name: str,
+    runs: Sequence[EvalRun],
+    label: str,
+    base: Sequence[EvalRun],
+    columns: Sequence[str],
+    problems: list[str],
+) -> tuple[Row, list[Comparison]]:
+    """One row and its comparisons with the reference `label`, unless it is that or was measured otherwise."""
+    strange = [run for run in runs if run.fingerprint != base[0].fingerprint]
+    for run in strange:
+        problems.append(f"'{name}' was evaluated differently and is not compared: {_why(run, base[0])}")
+    cells = row_cells(runs, columns)
+    found: list[Comparison] = []
+    tests: dict[str, Test] = {}
+    changed: list[ItemChange] = []
+    if name != label and not strange:
+        found, tests = contrast(name, label, runs, base, cells, problems)
+        changed = changes(runs, base)
+    row = Row(
+        label=name,
+        seeds=tuple(sorted(run.seed for run in runs if run.seed is not None)),
+        runs=len(runs),
+        comparable=not strange,
+        cells=cells,
+        faults=sum(run.faults for run in runs),
+        ledger=_mean_ledger(runs),
+        tests=tests,
+        gained=tuple(c for c in changed if c.difference > 0),
+        lost=tuple(c for c in changed if c.difference < 0),
+    )
+    return row, found
+
+
+def changes(runs: Sequence[EvalRun], base: Sequence[EvalRun]) -> list[ItemChange]:
+    """Items whose value differs between two sides, the largest change first."""
+    found = [ItemChange(i, part, d) for i, (part, d) in item_differences(runs, base).items() if d]
+    return sorted(found, key=lambda change: (-abs(change.difference), change.item_id))
 
 
 def _why(run: EvalRun, base: EvalRun) -> str:

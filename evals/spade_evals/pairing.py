@@ -80,3 +80,14 @@ def paired(run: EvalRun, base: Sequence[EvalRun]) -> Differences:
         values.append(own.value - other)
         clusters.append(own.cluster)
     return {part: (np.asarray(values), clusters) for part, (values, clusters) in parts.items()}
+
+
+def item_differences(runs: Sequence[EvalRun], base: Sequence[EvalRun]) -> dict[str, tuple[str, float]]:
+    """Part and mean difference (`runs` minus `base`) of every item that all of them have, by item id."""
+    everyone = [*runs, *base]
+    shared = sorted(set(everyone[0].items).intersection(*(run.items for run in everyone[1:])))
+
+    def mean(side: Sequence[EvalRun], item_id: str) -> float:
+        return sum(run.items[item_id].value for run in side) / len(side)
+
+    return {i: (runs[0].items[i].part, mean(runs, i) - mean(base, i)) for i in shared}

@@ -1,30 +1,31 @@
-"""Print a comparison: terminal, Markdown, CSV and JSON, and the report with its curves.
+"""Print a comparison: terminal, Markdown, LaTeX, HTML and CSV.
 
-Every format comes from the same three frames: scores, differences, ledger. Nothing is computed here.
+All formats but CSV come from the same frames: scores, differences, changed items, ledger, published rows.
+Nothing is computed here.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spade.files import atomic_write, read_jsonl, write_json
-from spade.report.curves import RunSeries, draw_curves
-from spade.report.markdown import write_report
 from spade_evals import stats
-from spade_evals.provenance import require_folder
-from spade_evals.results import EvalRun, documents
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from spade_evals.compare import CompareReport, Row
+    from spade_evals.comparison import CompareReport, Row
 
 HEADINGS = {stats.SCORE: "mean"}
 """The score column is the mean of the parts."""
+
+
+MOST_CHANGES = 10
+MOST_CHANGES_PAGE = 200
+LATEX = {"±": "$\\pm$", "–": "--"}
+"""What `tabulate` leaves as it is and old engines cannot print."""
 
 
 def heading(column: str) -> str:
@@ -85,6 +86,42 @@ def differences_frame(report: CompareReport) -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
+def changes_frame(report: CompareReport, most: int = MOST_CHANGES) -> pd.DataFrame:
+    """The items that changed most, on either side: at most `most` gained and `most` lost of each row."""
+    import pandas as pd
+
+    lines = []
+    for row in report.rows:
+        for word, changes in (("gained", row.gained), ("lost", row.lost)):
+            for change in changes[:most]:
+                lines.append(
+                    {
+                        "checkpoint": row.label,
+                        "item": change.item_id,
+                        "column": heading(change.part),
+                        "": word,
+                        f"minus {report.reference}": f"{change.difference:+.3f}",
+                    }
+                )
+    return pd.DataFrame(lines)
+
+
+def published_frame(report: CompareReport) -> pd.DataFrame:
+    """Published rows of the suite, in the columns of the comparison that they have."""
+    import pandas as pd
+
+    rows = report.published
+    columns = [c for c in report.columns if any(c in row.scores for row in rows)]
+    return pd.DataFrame(
+        [
+            {"published row": row.label}
+            | {heading(c): f"{row.scores[c]:.3f}" if c in row.scores else "–" for c in columns}
+            | {"source": row.source}
+            for row in rows
+        ]
+    )
+
+
 def ledger_frame(report: CompareReport) -> pd.DataFrame:
     """What the training behind each row cost (mean over its runs); empty without any ledger."""
     import pandas as pd
@@ -96,26 +133,26 @@ def ledger_frame(report: CompareReport) -> pd.DataFrame:
     return frame.set_index("checkpoint").T.rename_axis("ledger").reset_index() if lines else frame
 
 
-def _sections(report: CompareReport, style: str) -> list[tuple[str, str]]:
-    from tabulate import tabulate
-
-    frames = [
+def frames(report: CompareReport) -> list[tuple[str, pd.DataFrame]]:
+    """Title and frame of everything there is to show."""
+    found = [
         (f"Scores on {report.suite} (± standard error)", scores_frame(report)),
+        ("Published scores (other harness, other checkpoints)", published_frame(report)),
         (f"Paired differences to {report.reference} on the same items", differences_frame(report)),
         ("Sampled tokens and plays spent in training", ledger_frame(report)),
     ]
-    out = []
-    for title, frame in frames:
-        if not frame.empty:
-            cells = frame.to_numpy().tolist()
-            table = tabulate(cells, list(frame.columns), tablefmt=style, disable_numparse=True)
-            out.append((title, table))
-    return out
+    return [(title, frame) for title, frame in found if not frame.empty]
+
+
+def _table(frame: pd.DataFrame, style: str) -> str:
+    from tabulate import tabulate
+
+    return tabulate(frame.to_numpy().tolist(), list(frame.columns), tablefmt=style, disable_numparse=True)
 
 
 def to_terminal(report: CompareReport) -> str:
     """The whole comparison as plain text."""
-    blocks = [f"{title}\n\n{table}" for title, table in _sections(report, "simple")]
+    blocks = [f"{title}\n\n{_table(frame, 'simple')}" for title, frame in frames(report)]
     if report.problems:
         blocks.append("Notes\n\n" + "\n".join(f"- {p}" for p in report.problems))
     if report.files:
@@ -125,10 +162,46 @@ def to_terminal(report: CompareReport) -> str:
 
 def to_markdown(report: CompareReport) -> str:
     """The whole comparison as Markdown, headings at level 3."""
-    blocks = [f"### {title}\n\n{table}" for title, table in _sections(report, "github")]
+    blocks = [f"### {title}\n\n{_table(frame, 'github')}" for title, frame in frames(report)]
+    changed = changes_frame(report)
+    if not changed.empty:
+        title = f"### Items that changed most (at most {MOST_CHANGES} each way; all of them in compare.json)"
+        blocks.append(f"{title}\n\n{_table(changed, 'github')}")
     if report.problems:
         blocks.append("### Notes\n\n" + "\n".join(f"- {p}" for p in report.problems))
     return "\n\n".join(blocks) + "\n"
+
+
+def to_latex(report: CompareReport) -> str:
+    """The frames as tables in the style of `booktabs`, each after a comment with its title."""
+    blocks = ["% needs \\usepackage{booktabs}"]
+    for title, frame in frames(report):
+        block = f"% {title}\n{_table(frame, 'latex_booktabs')}"
+        for sign, command in LATEX.items():
+            block = block.replace(sign, command)
+        blocks.append(block)
+    return "\n\n".join(blocks) + "\n"
+
+
+def to_html(report: CompareReport, pictures: Mapping[str, Path]) -> str:
+    """One page that loads nothing: the frames, the changed items, the pictures (PNG) by caption."""
+    import base64
+
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    shown = frames(report)
+    changed = changes_frame(report, MOST_CHANGES_PAGE)
+    if not changed.empty:
+        shown.append(("Items that changed most", changed))
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    return environment.get_template("compare.html.j2").render(
+        report=report,
+        frames=[(title, list(frame.columns), frame.to_numpy().tolist()) for title, frame in shown],
+        pictures={name: base64.b64encode(path.read_bytes()).decode() for name, path in pictures.items()},
+    )
 
 
 def to_csv(report: CompareReport) -> str:
@@ -159,63 +232,3 @@ def to_csv(report: CompareReport) -> str:
                 }
             )
     return str(pd.DataFrame(lines).to_csv(index=False))
-
-
-def claims(report: CompareReport) -> list[str]:
-    """One sentence a row about its mean score."""
-    out = []
-    for row in report.rows:
-        if stats.SCORE in row.tests:
-            c = report.comparison(row.label)
-            interval = "" if math.isnan(c.low) else f", 95 % interval {c.low:+.3f} to {c.high:+.3f}"
-            out.append(f"**{c.name}**: {c.difference:+.3f} against {c.reference}{interval}: {c.words}.")
-    return out
-
-
-def series_of(runs: Sequence[EvalRun]) -> list[RunSeries]:
-    """Metrics and evaluated steps of the training runs, starting from the score of the untrained model."""
-    start = next((r for r in runs if r.seed is None and r.score[0] is not None), None)
-    out = []
-    for run in runs:
-        folder = run.folder
-        if folder is None or run.seed is None:
-            continue
-        points = {}
-        if start is not None and start.fingerprint == run.fingerprint and run.origin.model == start.ref:
-            points[0.0] = (float(start.score[0] or 0.0), float(start.score[1] or 0.0))
-        trees = [tree for _, tree in documents(folder)] if folder.is_dir() else []
-        for tree in trees:
-            mean, stderr, _ = tree["result"]["score"]
-            tokens = tree["origin"].get("tokens")
-            if tree["fingerprint"] == run.fingerprint and None not in (mean, tokens):
-                points[float(tokens)] = (mean, stderr or 0.0)
-        if run.origin.tokens is not None and run.score[0] is not None:
-            points[run.origin.tokens] = (run.score[0], run.score[1] or 0.0)
-        rows = read_jsonl(folder / "metrics.jsonl")
-        scores = tuple((tokens, *score) for tokens, score in sorted(points.items()))
-        out.append(RunSeries(run.label, run.seed, tuple(rows), scores))
-    return out
-
-
-def write_outputs(report: CompareReport, runs: Sequence[EvalRun], out: Path) -> CompareReport:
-    """Write `compare.{md,csv,json,txt}`, `report.md` and, if any run has metrics, `curves.png`."""
-    require_folder(out)
-    atomic_write(out / "compare.md", to_markdown(report))
-    atomic_write(out / "compare.csv", to_csv(report))
-    atomic_write(out / "compare.txt", to_terminal(report) + "\n")
-    write_json(out / "compare.json", report)
-    names = {f"compare.{kind}": str(out / f"compare.{kind}") for kind in ("md", "csv", "txt", "json")}
-    series = series_of(runs)
-    curves = draw_curves(series, out / "curves.png") if series else None
-    if curves is not None:
-        names["curves.png"] = str(curves)
-    folders = {run.folder for run in runs if run.folder is not None}
-    path = write_report(
-        out / "report.md",
-        title=f"Comparison on {report.suite}",
-        claims=claims(report),
-        comparison=to_markdown(report),
-        curves=curves,
-        runs=sorted(folders),
-    )
-    return replace(report, files={**names, "report.md": str(path)})

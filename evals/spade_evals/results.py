@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,11 +20,13 @@ PLACES = ("*.json", "*/run.json", "eval*/*.json", "eval*/*/run.json")
 
 @dataclass(frozen=True, slots=True)
 class ItemValue:
-    """Mean value of one item over its samples."""
+    """Mean value of one item over its `n` samples, `solved` of which are right."""
 
     part: str
     cluster: str
     value: float
+    n: int = 1
+    solved: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +74,35 @@ def documents(path: Path) -> list[tuple[Path, dict[str, Any]]]:
     return found
 
 
+def expand(paths: Sequence[Path | str]) -> list[Path | str]:
+    """`paths` with every folder of runs replaced by its runs, by name; everything else as it is."""
+    out: list[Path | str] = []
+    for path in paths:
+        folder = Path(path)
+        if folder.is_dir() and run_of(folder) is None and not documents(folder):
+            inside = sorted(child for child in folder.iterdir() if child.is_dir() and documents(child))
+            out += inside or [path]
+        else:
+            out.append(path)
+    return out
+
+
+def suites_of(path: Path | str) -> set[str]:
+    """Names of the suites of which `path` (or `NAME=path`) holds results."""
+    return {str(tree["protocol"]["suite"]) for _, tree in documents(_plain_path(path))}
+
+
+def _plain_path(path: Path | str) -> Path:
+    text = str(path)
+    return Path(text.split("=", 1)[1]) if "=" in text and not Path(text).exists() else Path(text)
+
+
 def find(path: Path | str, suite: str | None) -> tuple[Path, dict[str, Any]]:
     """The result a path stands for: of the suite, the latest step, preferring the most items.
 
     Raises InputError with the command to run when there is none.
     """
-    text = str(path)
-    path = Path(text.split("=", 1)[1]) if "=" in text and not Path(text).exists() else Path(text)
+    path = _plain_path(path)
     if not path.exists():
         raise InputError(f"there is no folder {path}")
     known = [pair for pair in documents(path) if suite in (None, pair[1]["protocol"]["suite"])]
@@ -137,10 +162,16 @@ def _items(rows: Sequence[dict[str, Any]]) -> tuple[dict[str, ItemValue], int, b
     """
     latest = {(row["item_id"], row["sample"]): row for row in rows}
     values: dict[str, list[float]] = {}
+    solved: Counter[str] = Counter()
     about: dict[str, dict[str, Any]] = {}
     for (item_id, _), row in latest.items():
         about[item_id] = row
-        if row["outcome"]["is"] == "Scored":
-            values.setdefault(item_id, []).append(row["outcome"]["value"])
-    items = {i: ItemValue(about[i]["part"], about[i]["cluster"], sum(v) / len(v)) for i, v in values.items()}
+        outcome = row["outcome"]
+        if outcome["is"] == "Scored":
+            values.setdefault(item_id, []).append(outcome["value"])
+            solved[item_id] += bool(outcome["solved"])
+    items = {
+        i: ItemValue(about[i]["part"], about[i]["cluster"], sum(v) / len(v), len(v), solved[i])
+        for i, v in values.items()
+    }
     return items, len(about) - len(items), all(len(v) == 1 for v in values.values())

@@ -7,7 +7,7 @@ several of them each run is a thin line and their mean a thick one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,8 @@ class RunSeries:
     seed: int | None
     metrics: tuple[Mapping[str, Any], ...]
     scores: tuple[tuple[float, float, float], ...]
+    steps: tuple[tuple[float, float, float], ...] = ()
+    """The same evaluations as (step, score, standard error)."""
 
     def line(self, key: str) -> tuple[Floats, Floats]:
         """Tokens (steps if the run has no token count) and the values of one metric; rows without it drop."""
@@ -89,6 +91,32 @@ def draw_curves(series: Sequence[RunSeries], path: Path) -> Path | None:
     return path
 
 
+def draw_scores(series: Sequence[RunSeries], path: Path) -> Path | None:
+    """Score against step and against sampled tokens, a line a run; None unless one has two evaluations."""
+    if not any(len(run.scores) > 1 for run in series):
+        return None
+    import io
+
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    by_step, by_tokens = figure.subplots(1, 2, sharey=True)
+    labels = list(dict.fromkeys(run.label for run in series))
+    for label, colour in zip(labels, COLOURS * len(labels), strict=False):
+        runs = [run for run in series if run.label == label]
+        shown = label.replace("$", "\\$").lstrip("_")
+        _scores(by_step, [replace(run, scores=run.steps) for run in runs], colour, shown)
+        _scores(by_tokens, runs, colour, shown)
+    _finish(by_step, "Held-out score against step", "step")
+    _finish(by_tokens, "Held-out score against sampled tokens")
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=120, metadata={"Software": None})
+    atomic_write(path, buffer.getvalue())
+    return path
+
+
 def _lines(axis: Any, runs: Sequence[RunSeries], key: str, colour: str, label: str, style: str = "-") -> None:
     lines = [(x, smooth(y)) for x, y in (run.line(key) for run in runs) if x.size]
     if not lines:
@@ -117,9 +145,9 @@ def _scores(axis: Any, runs: Sequence[RunSeries], colour: str, label: str) -> No
         shown = True
 
 
-def _finish(axis: Any, title: str) -> None:
+def _finish(axis: Any, title: str, unit: str = "sampled tokens") -> None:
     axis.set_title(title, fontsize=11)
-    axis.set_xlabel("sampled tokens")
+    axis.set_xlabel(unit)
     axis.grid(alpha=0.25)
     axis.spines[["top", "right"]].set_visible(False)
     axis.xaxis.set_major_formatter(
