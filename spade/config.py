@@ -83,6 +83,18 @@ class Section(BaseModel):
         return value
 
 
+class EndpointConfig(Section):
+    """How endpoints (`openai:MODEL@URL`) are asked."""
+
+    parallel: Positive = 16
+    """Requests in flight at once."""
+    timeout: float = Field(default=600.0, gt=0)
+    """Seconds for one answer, all attempts and pauses together."""
+    drop: tuple[Literal["top_k", "tools", "logprobs", "seed"], ...] = ()
+    """What may be left out where an endpoint ignores or refuses it; without this it is an error. Tools are
+    then listed in the system message."""
+
+
 class ServingConfig(Section):
     """How completions are sampled."""
 
@@ -101,6 +113,8 @@ class ServingConfig(Section):
     """Torch threads; more than one slows down on a busy machine."""
     context_length: Positive | None = None
     """Tokens a sequence may have; unset means what the checkpoint says."""
+    endpoint: EndpointConfig = EndpointConfig()
+    """Models behind an address."""
 
 
 class SandboxConfig(Section):
@@ -300,8 +314,10 @@ class DesignConfig(Section):
 class HintConfig(Section):
     """Privileged text shown in the hinted arm."""
 
-    source: Literal["policy", "program"] = "policy"
-    """Who writes the hint: the model (reading the code) or the program's own `hint()`."""
+    source: Literal["policy", "program", "solution"] = "policy"
+    """Who writes the hint: the model (reading the code), the program's own `hint()`, or nobody: `solution`
+    shows each play the solution of its seed, as a hint does that nobody checks for the answer. It needs
+    `checks: false`."""
     temperature: float = Field(default=0.3, ge=0)
     """Sampling temperature when the model writes hints."""
     max_tokens: Positive = 48
@@ -506,6 +522,25 @@ class LearnerConfig(Section):
     """Share of the old running mean kept at each step in `rae`."""
 
 
+class LensConfig(Section):
+    """What is measured of the output distribution while training; it neither trains nor counts as tokens."""
+
+    every: Count = 10
+    """Steps between measurements, besides the first and the last; 0 = off."""
+    prompts: Positive = 8
+    """Frozen training prompts of each role, and frozen texts from the corpus."""
+    samples: Positive = 2
+    """Fresh designs for each frozen brief."""
+    programs: Count = 8
+    """Unseen programs of the embedded model's mechanics that the Agent plays; 0 = none. There are none of
+    the kind single-turn."""
+    plays: Positive = 8
+    """Plays of each, always with the same seeds: the k of the largest pass@k."""
+    reference: bool | None = None
+    """Keep a copy of the start model, for the divergence of the present policy from it; unset means up to 50
+    million weights."""
+
+
 class TrainConfig(Section):
     """The loop."""
 
@@ -524,6 +559,10 @@ class TrainConfig(Section):
     """Checkpoints kept; older ones are deleted."""
     max_fault_share: Fraction = 0.2
     """Stop when a larger share of one step's plays is lost to infrastructure faults."""
+    lens: LensConfig = LensConfig()
+    """The entropy lens."""
+    token_rows: Count = 1
+    """Programs of each step of which a plain and a hinted play are kept token by token, for the report."""
 
 
 class BudgetConfig(Section):

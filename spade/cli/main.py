@@ -24,6 +24,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "eval": ("spade.cli.evaluate:add_eval", "evaluate a checkpoint on a suite"),
     "data": ("spade.cli.data:add_data", "list or fetch the benchmark data of the evaluation tasks"),
     "compare": ("spade.cli.compare:add_compare", "compare evaluated runs with paired statistics"),
+    "report": ("spade.cli.report:add_report", "show runs on one HTML page, live or as a file, or as cards"),
     "config": ("spade.cli.tools:add_config", "show, diff or describe configurations"),
     "list": ("spade.cli.tools:add_list", "list suites, sources, backends, stages, sinks, configs"),
     "run": ("spade.cli.tools:add_run", "summarise or publish a run folder"),
@@ -32,6 +33,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "corpus": ("spade.cli.corpus:add_corpus", "build or inspect the documents behind the briefs"),
     "models": ("spade.cli.delegate:add_models", "fetch or list small models"),
     "embedded": ("spade.cli.delegate:add_embedded", "build or describe the embedded model"),
+    "serve": ("spade.cli.serve:add_serve", "serve a model at an OpenAI-compatible address"),
+    "study": ("spade.cli.study:add_study", "study what training does to a model's output distribution"),
     "doctor": ("spade.cli.doctor:add_doctor", "check this machine and installation"),
 }
 

@@ -7,7 +7,7 @@ product each, and rows of different length share a batch without padding in the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -142,23 +142,41 @@ class Decoder:
 
     def prefill(self, arena: KVArena, jobs: Sequence[Job]) -> torch.Tensor:
         """Run every job; returns the logits (jobs, vocab) after each job's last token, float32."""
-        last: list[torch.Tensor] = []
+        last: list[torch.Tensor | None] = [None] * len(jobs)
+        for at, _, hidden in self._passes(arena, jobs):
+            last[at] = hidden[-1].clone()  # not a view, which would keep all of them
+        return self._logits(torch.stack([x for x in last if x is not None]))
+
+    def logits_of(
+        self, arena: KVArena, jobs: Sequence[Job], first: Sequence[int]
+    ) -> Iterator[tuple[int, int, torch.Tensor]]:
+        """Run every job and give the logits after its tokens from number `first[job]` on, piece by piece.
+
+        Yields (job, number of the first token, logits (n, vocab) float32) with n <= `PIECE`; the pieces of a
+        job come in order.
+        """
+        for at, offset, hidden in self._passes(arena, jobs):
+            skip = max(0, first[at] - offset)
+            if skip < len(hidden):
+                yield at, offset + skip, self._logits(hidden[skip:])
+
+    def _passes(self, arena: KVArena, jobs: Sequence[Job]) -> Iterator[tuple[int, int, torch.Tensor]]:
+        """(job, number of the first token, hidden states) of every job, at most `PIECE` tokens at a time."""
+        done = 0
         for group in _groups(jobs, self.spec.heads):
-            rows: list[torch.Tensor | None] = [None] * len(group)
             for offset in range(0, max(len(j.tokens) for j in group), PIECE):
                 live = [r for r, j in enumerate(group) if len(j.tokens) > offset]
                 parts = [
                     Job(group[r].slot, group[r].start + offset, group[r].tokens[offset : offset + PIECE])
                     for r in live
                 ]
-                ends = self._piece(arena, parts)
-                for at, r in enumerate(live):
-                    rows[r] = ends[at]
-            last.extend(x for x in rows if x is not None)
-        return self._logits(torch.stack(last))
+                hidden = torch.split(self._piece(arena, parts), [len(p.tokens) for p in parts])
+                for r, states in zip(live, hidden, strict=True):
+                    yield done + r, offset, states
+            done += len(group)
 
     def _piece(self, arena: KVArena, parts: Sequence[Job]) -> torch.Tensor:
-        """One packed pass; returns the last hidden state of each part (parts, hidden)."""
+        """One packed pass; returns the hidden states of all tokens, part after part (N, hidden)."""
         spec, count = self.spec, len(parts)
         sizes = torch.tensor([len(p.tokens) for p in parts])
         width, total_N = int(sizes.max()), int(sizes.sum())
@@ -167,7 +185,6 @@ class Decoder:
         starts, slots = torch.tensor([p.start for p in parts]), torch.tensor([p.slot for p in parts])
         tokens = torch.tensor([t for p in parts for t in p.tokens])
         total = min(arena.columns, -(-int((starts + sizes).max()) // 32) * 32)
-        ends = (sizes.cumsum(0) - 1).to(self.device)
         row, col, tokens, starts, slots = (t.to(self.device) for t in (row, col, tokens, starts, slots))
         pos = starts[row] + col
         query_pos = starts[:, None] + torch.arange(width, device=self.device)
@@ -191,7 +208,7 @@ class Decoder:
             mixed = mixed.view(count, spec.heads, width, spec.head_dim).transpose(1, 2)
             return mixed[row, col].reshape(total_N, -1)
 
-        return self._forward(tokens, pos, attend)[ends]
+        return self._forward(tokens, pos, attend)
 
     def _forward(self, tokens_N: torch.Tensor, pos_N: torch.Tensor, attend: Attend) -> torch.Tensor:
         """All blocks over N packed tokens; returns hidden states (N, hidden) before the last norm."""

@@ -12,6 +12,11 @@ import torch
 from spade.serving.arena import KVArena
 from spade.serving.checkpoint_files import ModelSpec
 from spade.serving.decoder import Decoder, Job
+from spade.serving.policy import TokenScores, TopTokens
+from spade.serving.sampling import top_tokens
+
+SCORE_ROWS = 64
+"""Rows whose keys and values are held at once while given texts are scored."""
 
 
 class Engine(Protocol):
@@ -53,6 +58,35 @@ class Engine(Protocol):
     def rows_for(self, tokens: int) -> int:
         """How many rows of this length fit in memory."""
         ...
+
+    def score(
+        self, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], top: int
+    ) -> list[TokenScores]:
+        """Log-probs of given completions; no cache is used or kept."""
+        ...
+
+
+class ScoreBook:
+    """Collects the log-probs of one given completion while logits come in, piece by piece and in order."""
+
+    def __init__(self, completion: Sequence[int], top: int) -> None:
+        self._ids, self._top = completion, top
+        self._logprobs: list[float] = []
+        self._greedy: list[bool] = []
+        self._most: list[TopTokens] = []
+
+    def note(self, start: int, logits: torch.Tensor) -> None:
+        """Logits (n, vocab) that predict the completion's tokens from number `start` on."""
+        ids = torch.tensor(list(self._ids[start : start + len(logits)]), device=logits.device)
+        logprobs = torch.log_softmax(logits, -1)
+        self._logprobs += logprobs.gather(1, ids[:, None])[:, 0].tolist()
+        self._greedy += (logits.argmax(-1) == ids).tolist()
+        if self._top:
+            self._most += top_tokens(logits, self._top)
+
+    def scores(self) -> TokenScores:
+        """What was noted."""
+        return TokenScores(tuple(self._logprobs), tuple(self._greedy), tuple(self._most))
 
 
 @dataclass(slots=True)
@@ -102,6 +136,24 @@ class SlotEngine:
     def rows_for(self, tokens: int) -> int:
         """See `Engine.rows_for`."""
         return max(1, self.memory // max(1, self.arena.bytes_per_token * tokens))
+
+    def score(
+        self, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], top: int
+    ) -> list[TokenScores]:
+        """See `Engine.score`. Rows share passes as in prefill, in an arena of their own."""
+        arena = KVArena(self.decoder.spec, self.device, self.dtype)
+        books = [ScoreBook(c, top) for c in completions]
+        fed = [(*p, *c)[:-1] for p, c in zip(prompts, completions, strict=True)]
+        todo = [i for i, c in enumerate(completions) if len(c)]
+        while todo:
+            size = min(len(todo), SCORE_ROWS, self.rows_for(max(len(fed[i]) for i in todo)))
+            now, todo = todo[:size], todo[size:]
+            arena.reserve(len(now), max(len(fed[i]) for i in now))
+            jobs = [Job(slot, 0, fed[i]) for slot, i in enumerate(now)]
+            first = [len(prompts[i]) - 1 for i in now]
+            for at, number, logits in self.decoder.logits_of(arena, jobs, first):
+                books[now[at]].note(number - first[at], logits)
+        return [book.scores() for book in books]
 
     def begin(self, prompts: Sequence[tuple[int, ...]], rows: int) -> tuple[np.ndarray, torch.Tensor, int]:
         """See `Engine.begin`. Equal new prompts are computed once and copied."""

@@ -10,6 +10,11 @@ import numpy as np
 import torch
 
 from spade.errors import InputError
+from spade.serving.engine import ScoreBook
+from spade.serving.policy import TokenScores
+
+SCORE_PIECE = 512
+"""Positions whose log-probs over the vocabulary are held at once."""
 
 
 class HFEngine:
@@ -59,6 +64,21 @@ class HFEngine:
     def rows_for(self, tokens: int) -> int:
         """See `Engine.rows_for`; assumes 8 GiB for caches, with all heads kept."""
         return max(1, (8 << 30) // max(1, self._per_token * tokens))
+
+    def score(
+        self, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], top: int
+    ) -> list[TokenScores]:
+        """See `Engine.score`. Each row has a pass of its own, so that none depends on its company."""
+        out = []
+        for prompt, completion in zip(prompts, completions, strict=True):
+            book = ScoreBook(completion, top)
+            if len(completion):
+                ids = torch.tensor([[*prompt, *completion][:-1]], device=self.device)
+                logits = self.model(input_ids=ids, use_cache=False, logits_to_keep=len(completion)).logits[0]
+                for at in range(0, len(completion), SCORE_PIECE):
+                    book.note(at, logits[at : at + SCORE_PIECE].float())
+            out.append(book.scores())
+        return out
 
     def begin(self, prompts: Sequence[tuple[int, ...]], rows: int) -> tuple[np.ndarray, torch.Tensor, int]:
         """See `Engine.begin`. Padded rows repeat the first prompt."""

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spade.errors import BackendError, ConfigError, InputError
-from spade.serving.chat import ChatPolicy, ChatReply, ModelRef
+from spade.serving.chat import ChatCompletion, ChatPolicy, ChatRequest, ModelRef
 from spade.serving.policy import Policy
 
 if TYPE_CHECKING:
     from spade.config import ServingConfig
 
-__all__ = ["ChatPolicy", "ChatReply", "ModelRef", "open_chat", "resolve_ref"]
+__all__ = ["ChatCompletion", "ChatPolicy", "ChatRequest", "ModelRef", "open_chat", "resolve_ref"]
 
 HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*(@[\w.-]+)?")
 STEP_FOLDER = re.compile(r"step-(\d+)")
@@ -32,7 +32,10 @@ def resolve_ref(ref: str) -> ModelRef:
     kind, _, rest = ref.partition(":")
     if kind == "scripted" and rest:
         return ModelRef("scripted", ref, spec=rest)
-    if kind == "openai" and rest:
+    if kind == "openai":
+        from spade.serving.endpoint import parse_spec
+
+        parse_spec(rest)
         return ModelRef("openai", ref, spec=rest)
     if ref == "embedded":
         return ModelRef("local", ref, _embedded())
@@ -115,6 +118,11 @@ async def open_chat(ref: str | ModelRef, cfg: ServingConfig) -> ChatPolicy:
         from spade.serving.remote import RemotePolicy
 
         remote = RemotePolicy.from_spec(ref.spec, cfg, os.environ)
+        try:
+            await remote.start()
+        except BaseException:
+            await remote.close()
+            raise
         return ChatPolicy(remote.renderer, remote, ref)
     if ref.path is None:
         raise BackendError(f"'{ref.ref}' has no checkpoint folder.")

@@ -16,8 +16,9 @@ from spade.errors import BackendError, InputError
 from spade.serving.checkpoint_files import ModelSpec, read_config, read_spec, read_weights
 from spade.serving.device import is_out_of_memory, memory_for_caches, pick_device, pick_dtype
 from spade.serving.engine import Engine, SlotEngine
-from spade.serving.policy import Completion, PolicyStats, SamplingParams
+from spade.serving.policy import Completion, PolicyStats, SamplingParams, TokenScores
 from spade.serving.sampling import Batch, Request, uniforms
+from spade.types import StopReason
 
 if TYPE_CHECKING:
     from spade.config import ServingConfig
@@ -48,6 +49,7 @@ class LocalPolicy:
         self.version = 0
         self._rows = cfg.max_rows
         self._said_oom = False
+        self._running: list[Request] = []
         self._waiting: list[tuple[list[Request], asyncio.Future[list[Completion]]]] = []
         self._drain: asyncio.Task[None] | None = None
         threads = max(1, cfg.threads)
@@ -90,8 +92,32 @@ class LocalPolicy:
         self._waiting.append((requests, future))
         if self._drain is None or self._drain.done():
             self._drain = asyncio.create_task(self._serve())
-        flat = await future
+        try:
+            flat = await future
+        except asyncio.CancelledError:
+            for request in requests:
+                request.cancelled = True
+            raise
         return [flat[i : i + n] for i in range(0, len(flat), n)]
+
+    async def score(
+        self, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], top: int = 0
+    ) -> list[TokenScores]:
+        """Log-probs of given completions, in order; `top` asks for the most likely tokens beside.
+
+        Raises `InputError` for an empty prompt, or when a prompt and its completion exceed the context by
+        more than the last token, which is not fed. The result of a row does not depend on its company.
+        """
+        for prompt, completion in zip(prompts, completions, strict=True):
+            if not prompt:
+                raise InputError("Tokens without a prompt before them cannot be scored.")
+            if len(prompt) + len(completion) - 1 > self.context_length:
+                raise InputError(
+                    f"{len(prompt)} + {len(completion)} tokens do not fit a context of "
+                    f"{self.context_length}; shorten them or raise serving.context_length."
+                )
+        scores: list[TokenScores] = await self._in_thread(self._score, prompts, completions, top)
+        return scores
 
     async def load_weights(self, named: Iterable[tuple[str, Any]], version: int) -> None:
         """See `Policy.load_weights`."""
@@ -107,9 +133,13 @@ class LocalPolicy:
         """Nothing to do: caches grow on use."""
 
     async def close(self) -> None:
-        """Stop the worker thread and drop the caches."""
-        self._engine.clear()
+        """End what is running, stop the worker thread and drop the caches."""
+        for request in [*self._running, *(r for rs, _ in self._waiting for r in rs)]:
+            request.cancelled = True
+        if self._drain is not None and not self._drain.done():
+            await asyncio.wait([self._drain])
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._engine.clear()
 
     # --- batching ------------------------------------------------------------------------------------
 
@@ -136,8 +166,9 @@ class LocalPolicy:
                 if sum(len(r) for r, _ in taken) + len(self._waiting[0][0]) > self.max_rows:
                     break
                 taken.append(self._waiting.pop(0))
+            self._running = [r for rs, _ in taken for r in rs]
             try:
-                done = await self._in_thread(self._run, [r for rs, _ in taken for r in rs])
+                done = await self._in_thread(self._run, self._running)
             except Exception as err:  # fault boundary: whatever failed belongs to the waiting callers
                 for _, future in taken:
                     if not future.done():
@@ -157,8 +188,19 @@ class LocalPolicy:
             except (KeyError, RuntimeError) as err:
                 raise BackendError(f"The new weights do not fit the served model: {err}.") from err
 
+    def _score(
+        self, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], top: int
+    ) -> list[TokenScores]:
+        with torch.inference_mode():
+            try:
+                return self._engine.score(prompts, completions, top)
+            except (RuntimeError, MemoryError) as err:
+                raise BackendError(f"The serving engine failed: {err}") from err
+
     def _run(self, requests: list[Request]) -> list[Completion]:
         """All requests, in chunks that fit; halves the chunk when memory runs out."""
+        if all(r.cancelled for r in requests):
+            return [Completion((), (), StopReason.CANCELLED, self.version)] * len(requests)
         out: list[Completion] = []
         longest = max(len(r.prompt) + r.params.max_tokens for r in requests)
         fit = self._engine.rows_for(min(longest, self.context_length))

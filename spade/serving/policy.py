@@ -6,11 +6,14 @@ tokens lives in `spade.serving.render`; a `ChatPolicy` is a renderer plus a `Pol
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from spade.types import StopReason
+
+TopTokens = tuple[tuple[int, float], ...]
+"""Token ids with their log-probs at one position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +22,9 @@ class SamplingParams:
 
     `temperature` 0 means greedy. `seed` makes the completion depend on (weights, prompt, params) only;
     None draws a fresh one. `stop_token_ids` end the completion and are kept as its last token.
+    `top_logprobs` asks for `Completion.top_T`: 0 for the sampled tokens alone, k for the k most likely, too.
+    `stop_when` is called in the engine's thread after each token of a row with all its ids so far (a list
+    that grows: neither keep nor change it); True ends the row with `StopReason.STOP`. Endpoints ignore it.
     """
 
     max_tokens: int = 256
@@ -27,16 +33,35 @@ class SamplingParams:
     top_k: int = 0
     stop_token_ids: tuple[int, ...] = ()
     seed: int | None = None
+    top_logprobs: int | None = None
+    stop_when: Callable[[Sequence[int]], bool] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One sampled continuation. `logprobs_T` is at the sampling temperature, one number a token."""
+    """One sampled continuation. `logprobs_T` is at the sampling temperature, one number a token.
+
+    `top_T`, only when asked for, has one entry a token: (id, log-prob) pairs at temperature 1 whatever the
+    sampling temperature, the sampled token first, then the most likely ones in order.
+    """
 
     token_ids: tuple[int, ...]
     logprobs_T: tuple[float, ...]
     stop: StopReason
     weight_version: int = 0
+    top_T: tuple[TopTokens, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TokenScores:
+    """Given tokens under the model: log-probs at temperature 1, and whether each was the most likely one.
+
+    `top_T`, only when asked for, holds the most likely (id, log-prob) pairs of each position, in order.
+    """
+
+    logprobs_T: tuple[float, ...]
+    greedy_T: tuple[bool, ...]
+    top_T: tuple[TopTokens, ...] = ()
 
 
 @dataclass(slots=True)
@@ -73,7 +98,8 @@ class Policy(Protocol):
     ) -> list[list[Completion]]:
         """`n` completions per prompt, in prompt order. `params` is one for all, or one a prompt.
 
-        A prompt that extends an earlier prompt plus its completion reuses that row's key-value cache.
+        A prompt that extends an earlier prompt plus its completion reuses that row's key-value cache. A
+        caller that is cancelled while it waits ends its rows at their next token.
         Raises `BackendError` when the engine fails, `InputError` when a prompt leaves no room to answer.
         """
         ...

@@ -135,6 +135,10 @@ class Renderer:
             self._opens[thinking] = text.rfind("<think>") > text.rfind("</think>")
         return self._opens[thinking]
 
+    def shown(self, ids: Sequence[int]) -> str:
+        """Text of any tokens for people, special ones as they are written."""
+        return self._encoder.decode(list(ids))
+
     def text(self, completion_ids: Sequence[int]) -> str:
         """Text of a completion. Special tokens, the stop token among them, are left out, markup of thoughts
         and of tool calls is not."""
@@ -146,6 +150,22 @@ class Renderer:
     def encode(self, text: str) -> list[int]:
         """Ids of a text encoded on its own, special tokens disabled."""
         return self._encoder.encode(text)
+
+    def raw_ids(self, text: str) -> list[int]:
+        """Ids of a raw prompt as the tokenizer makes them: names of special tokens are those tokens."""
+        ids: list[int] = self._tokenizer(text, add_special_tokens=True)["input_ids"]
+        return ids
+
+    @property
+    def end_id(self) -> int:
+        """The tokenizer's own end of a text; a stop token where it declares none."""
+        end = self._tokenizer.eos_token_id
+        return self.stop_token_ids[0] if end is None else int(end)
+
+    def token_text(self, token: int) -> str:
+        """One token as text; its name in the vocabulary where it is no text of its own."""
+        text = self._encoder.decode([token])
+        return str(self._tokenizer.convert_ids_to_tokens(token)) if "\ufffd" in text else text
 
     def count(self, text: str) -> int:
         """Tokens of a text encoded on its own, special tokens disabled."""

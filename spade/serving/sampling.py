@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from spade.serving.policy import Completion, SamplingParams
+from spade.serving.policy import Completion, SamplingParams, TopTokens
 from spade.types import StopReason
 
 
@@ -22,11 +22,15 @@ def uniforms(seed: int | None, sample: int, count: int) -> np.ndarray:
 
 @dataclass(slots=True)
 class Request:
-    """One row to generate: prompt ids, parameters, its noise (max_tokens,)."""
+    """One row to generate: prompt ids, parameters, its noise (max_tokens,).
+
+    `cancelled` is set from outside when nobody waits for the row any more; it then ends at its next token.
+    """
 
     prompt: tuple[int, ...]
     params: SamplingParams
     noise: np.ndarray
+    cancelled: bool = False
 
 
 class Batch:
@@ -53,6 +57,12 @@ class Batch:
         for i, stops in enumerate(sets):
             self.stop_table[i, [t for t in stops if 0 <= t < vocab]] = True
         self.filter = Filter(requests, device)
+        watched = {i: r.params.stop_when for i, r in enumerate(requests)}
+        self._watched = {i: stop for i, stop in watched.items() if stop is not None}
+        self._seen: dict[int, list[int]] = {i: [] for i in self._watched}
+        wanted = {i: r.params.top_logprobs for i, r in enumerate(requests)}
+        self._wanted = {i: k for i, k in wanted.items() if k is not None}
+        self._top: dict[int, list[TopTokens]] = {i: [] for i in self._wanted}
 
     def sample(self, which: np.ndarray, logits: torch.Tensor) -> tuple[torch.Tensor, np.ndarray]:
         """Sample one token for the requests `which` (n,) from logits (n, vocab).
@@ -67,8 +77,35 @@ class Batch:
         self.logprobs[which, at] = logprobs.cpu().numpy()
         self.done[which] = at + 1
         stopped = self.stop_table[self.stop_set[which], ids]
+        if self._wanted:
+            self._note_top(which, logits, ids)
+        if self._watched:
+            stopped |= self._watch(which, ids)
         self.stopped[which] = stopped
-        return tokens, stopped | (at + 1 >= self.limit[which])
+        gone = np.fromiter((self.requests[i].cancelled for i in which), bool, len(which))
+        return tokens, stopped | gone | (at + 1 >= self.limit[which])
+
+    def _watch(self, which: np.ndarray, ids: np.ndarray) -> np.ndarray:
+        """Ask the `stop_when` of the rows that have one; a mask (n,) of rows that it ends."""
+        ended = np.zeros(len(which), dtype=bool)
+        for k, (row, token) in enumerate(zip(which.tolist(), ids.tolist(), strict=True)):
+            stop_when = self._watched.get(row)
+            if stop_when is not None:
+                self._seen[row].append(token)
+                ended[k] = stop_when(self._seen[row])
+        return ended
+
+    def _note_top(self, which: np.ndarray, logits: torch.Tensor, ids: np.ndarray) -> None:
+        """Keep what `top_logprobs` asks for, at temperature 1."""
+        rows = [(k, row) for k, row in enumerate(which.tolist()) if row in self._wanted]
+        if not rows:
+            return
+        index = torch.tensor([k for k, _ in rows], device=logits.device)
+        pairs = top_tokens(logits[index], max(self._wanted[row] for _, row in rows))
+        logprobs = torch.log_softmax(logits[index], -1)
+        for at, (k, row) in enumerate(rows):
+            own = (int(ids[k]), float(logprobs[at, int(ids[k])]))
+            self._top[row].append((own, *pairs[at][: self._wanted[row]]))
 
     def tokens(self, request: int) -> tuple[int, ...]:
         """Ids sampled for one request."""
@@ -80,9 +117,20 @@ class Batch:
         for i in range(len(self.requests)):
             cut = StopReason.CONTEXT if self.clipped[i] else StopReason.LENGTH
             stop = StopReason.STOP if self.stopped[i] else cut
+            if self.requests[i].cancelled and not self.stopped[i] and self.done[i] < self.limit[i]:
+                stop = StopReason.CANCELLED
             logprobs = tuple(self.logprobs[i, : self.done[i]].tolist())
-            out.append(Completion(self.tokens(i), logprobs, stop, version))
+            out.append(Completion(self.tokens(i), logprobs, stop, version, tuple(self._top.get(i, ()))))
         return out
+
+
+def top_tokens(logits: torch.Tensor, count: int) -> list[TopTokens]:
+    """The `count` most likely ids and log-probs of each row of logits (n, vocab), most likely first."""
+    count = min(count, logits.shape[-1])
+    if count == 0:
+        return [()] * len(logits)
+    values, ids = torch.log_softmax(logits, -1).topk(count, -1)
+    return [tuple(zip(i, v, strict=True)) for i, v in zip(ids.tolist(), values.tolist(), strict=True)]
 
 
 class Filter:

@@ -10,7 +10,7 @@ from typing import Any
 from spade.errors import InputError
 from spade.rng import child_seed
 from spade.serving.policy import Completion, PolicyStats, SamplingParams
-from spade.serving.toolblock import with_tool_block
+from spade.serving.toolblock import with_tool_block, without_structured_calls
 from spade.types import Instance, Message, StopReason
 
 END = 256
@@ -40,7 +40,8 @@ class ByteRenderer:
     ) -> list[int]:
         """See `Renderer.start`."""
         out: list[int] = []
-        for m in with_tool_block(messages, tools) if tools else messages:
+        said = without_structured_calls(messages)
+        for m in with_tool_block(said, tools) if tools else said:
             out += [FIRST_ROLE + ROLES.index(m.role), *_bytes(m.content), END]
         return [*out, FIRST_ROLE + ROLES.index("assistant")]
 
@@ -64,6 +65,11 @@ class ByteRenderer:
         """See `Renderer.opens_thought`."""
         return False
 
+    def shown(self, ids: Sequence[int]) -> str:
+        """See `Renderer.shown`."""
+        pieces = (bytes([t]) if t < END else f"<|{t}|>".encode() for t in ids)
+        return b"".join(pieces).decode("utf-8", "replace")
+
     def text(self, completion_ids: Sequence[int]) -> str:
         """See `Renderer.text`."""
         return bytes(t for t in completion_ids if t < END).decode("utf-8", "replace")
@@ -71,6 +77,16 @@ class ByteRenderer:
     def encode(self, text: str) -> list[int]:
         """The bytes of a text."""
         return list(_bytes(text))
+
+    def raw_ids(self, text: str) -> list[int]:
+        """See `Renderer.raw_ids`."""
+        return list(_bytes(text))
+
+    def token_text(self, token: int) -> str:
+        """See `Renderer.token_text`."""
+        if token < 128:
+            return chr(token)
+        return f"bytes:\\x{token:02x}" if token < END else f"<|{token}|>"
 
     def count(self, text: str) -> int:
         """Bytes of a text."""
@@ -112,7 +128,7 @@ HINT = re.compile(r"\n+HINT: ")
 class ScriptedPolicy:
     """A `Policy` whose replies come from a function of the prompt. Log-probs are 0.
 
-    Replies are never cut: `max_tokens` counts tokens of a model, a script has none.
+    Replies are cut by stops alone: `max_tokens` counts tokens of a model, a script has none.
     The oracle is `privileged`: play calls `tell` before each turn with the program's own solution, for games
     and for tool use alike. Three kinds of player are made of it, to test what hints do and do not do:
 
@@ -131,7 +147,7 @@ class ScriptedPolicy:
         self.stats = PolicyStats()
         self.version = 0
         self.renderer = ByteRenderer()
-        self._told: dict[tuple[int, ...], tuple[list[str], Instance | None]] = {}
+        self._told: dict[tuple[int, ...], tuple[list[str], Instance | None, bool]] = {}
         self._plays: Callable[[Instance | None, str], bool] = lambda instance, opening: True
         self._reply = self._behaviour(kind)
 
@@ -165,10 +181,17 @@ class ScriptedPolicy:
         )
 
     def tell(
-        self, prompt_ids: Sequence[int], actions: Sequence[str], instance: Instance | None = None
+        self,
+        prompt_ids: Sequence[int],
+        actions: Sequence[str],
+        instance: Instance | None = None,
+        whole: bool = False,
     ) -> None:
-        """Let the oracle know the actions that solve the episode starting with this prompt."""
-        self._told[tuple(prompt_ids)] = list(actions), instance
+        """Let the oracle know the actions that solve the episode starting with this prompt.
+
+        With `whole` they are whole replies, said as they are.
+        """
+        self._told[tuple(prompt_ids)] = list(actions), instance, whole
 
     async def generate(
         self,
@@ -199,12 +222,21 @@ class ScriptedPolicy:
         self._told.clear()
 
     def _complete(self, prompt: Sequence[int], params: SamplingParams, sample: int) -> Completion:
-        ids = (*_bytes(self._reply(prompt, params, sample)), END)
+        ids = self._until(params, (*_bytes(self._reply(prompt, params, sample)), END))
         self.stats.requests += 1
         self.stats.prompt_tokens += len(prompt)
         self.stats.prefilled_tokens += len(prompt)
         self.stats.sampled_tokens += len(ids)
         return Completion(ids, (0.0,) * len(ids), StopReason.STOP, self.version)
+
+    def _until(self, params: SamplingParams, ids: tuple[int, ...]) -> tuple[int, ...]:
+        """The reply up to a stop token, or to where something that watches the row ends it."""
+        seen: list[int] = []
+        for token in ids:
+            seen.append(token)
+            if token in params.stop_token_ids or (params.stop_when and params.stop_when(seen)):
+                break
+        return tuple(seen)
 
     # --- behaviours ------------------------------------------------------------------------------------
 
@@ -230,6 +262,7 @@ class ScriptedPolicy:
         """One word of the last message, or a digit: chosen by (seed, sample, turn)."""
         words = re.findall(r"\w+", self._last(prompt)) + list("0123456789")
         seed = random.getrandbits(62) if params.seed is None else params.seed
+        seed = seed if params.temperature > 0 else 0
         rng = random.Random(child_seed(seed, "random policy", sample, len(prompt)))
         return f"\\boxed{{{rng.choice(words)}}}"
 
@@ -241,10 +274,10 @@ class ScriptedPolicy:
             found = max((k for k in self._told if ids[: len(k)] == k), key=len, default=None)
         if found is None:
             return "\\boxed{}"
-        actions, instance = self._told[found]
+        actions, instance, whole = self._told[found]
         opening = self.renderer.messages(found)[-1].content
         turn = ids[len(found) - 1 :].count(FIRST_ROLE + ROLES.index("assistant")) - 1
         if turn >= len(actions) or not self._plays(instance, opening):
             return "\\boxed{}"
         action = actions[turn]
-        return action if any(mark in action for mark in MARKS) else f"\\boxed{{{action}}}"
+        return action if whole or any(mark in action for mark in MARKS) else f"\\boxed{{{action}}}"

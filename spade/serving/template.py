@@ -17,8 +17,13 @@ from typing import Any
 
 from spade.errors import InputError
 from spade.serving.encode import Token
-from spade.serving.toolblock import with_tool_block, without_system_role, without_tool_role
-from spade.types import Message
+from spade.serving.toolblock import (
+    with_tool_block,
+    without_structured_calls,
+    without_system_role,
+    without_tool_role,
+)
+from spade.types import Message, ToolCall
 
 OPEN, CLOSE = "\ue0f1", "\ue0f2"
 """Private-use characters around a placeholder's number."""
@@ -74,7 +79,8 @@ class Piece:
 class ChatTemplate:
     """The chat template of a tokenizer. Raises `InputError` when there is none or it cannot be used.
 
-    `tools`, `tool_role` and `system` say what the template has a place for; the rest becomes text.
+    `tools`, `calls` (structured ones of the assistant), `tool_role` and `system` say what the template has a
+    place for; the rest becomes text.
     `reads_thoughts`: it drops or moves thoughts in earlier replies.
     """
 
@@ -96,10 +102,11 @@ class ChatTemplate:
         names = sorted(self.tokens, key=len, reverse=True)
         self.split = re.compile("(" + "|".join(map(re.escape, names)) + ")" if names else "(?!)")
         self._shapes: dict[Any, list[Part]] = {}
-        self.tools = self.tool_role = self.system = True
+        self.tools = self.tool_role = self.system = self.calls = True
         self.reads_thoughts = False
         self.reads_thoughts = not self._keeps_thoughts()
         self.tools = self._shows_tools()
+        self.calls = self._shows_calls()
         self.system = self._shows([Message("system", "s"), Message("user", "u")], 0)
         talk = [Message("user", "u"), Message("assistant", "a"), Message("tool", "t")]
         self.tool_role = self._shows(talk, 2)
@@ -131,6 +138,8 @@ class ChatTemplate:
     ) -> tuple[list[Message], Sequence[dict[str, Any]]]:
         """The conversation in the roles that the template knows, and the tools that are left for it."""
         adapted = list(messages)
+        if not self.calls:
+            adapted = without_structured_calls(adapted)
         if tools and not self.tools:
             adapted, tools = with_tool_block(adapted, tools, self.system), ()
         if not self.tool_role:
@@ -251,6 +260,16 @@ class ChatTemplate:
         except InputError:
             return False
         return "zqprobe" in text
+
+    def _shows_calls(self) -> bool:
+        calls = (ToolCall("zqcall", {"a": "zqvalue"}),)
+        talk = [Message("user", "u"), Message("assistant", "", calls)]
+        try:
+            dicts = [self._guarded(i, m, []) for i, m in enumerate(talk)]
+            text = self._text(dicts, [PROBE_TOOL], None, False)
+        except InputError:
+            return False
+        return "zqcall" in text and "zqvalue" in text
 
     def _keeps_thoughts(self) -> bool:
         """Whether a reply is written as it is, thoughts included, wherever it stands."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from spade.types import Message
+from spade.types import Message, ToolCall
 
 HOW = (
     "To call a tool, write a line\n"
@@ -34,6 +35,21 @@ def with_tool_block(
         return [Message("user", block)]
     order = (first.content, block) if first.role == "system" else (block, first.content)
     return [Message(first.role, "\n\n".join(order)), *messages[1:]]
+
+
+def call_markup(call: ToolCall) -> str:
+    """One call as text, in the form that `HOW` asks for."""
+    text = json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False)
+    return f"<tool_call>{text}</tool_call>"
+
+
+def without_structured_calls(messages: Iterable[Message]) -> list[Message]:
+    """The calls of assistant messages as text behind what they say."""
+    return [
+        replace(m, content="\n".join([m.content] * bool(m.content) + [call_markup(c) for c in m.tool_calls]),
+                tool_calls=()) if m.tool_calls else m
+        for m in messages
+    ]  # fmt: skip
 
 
 def without_tool_role(messages: Iterable[Message]) -> list[Message]:

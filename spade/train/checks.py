@@ -36,6 +36,11 @@ def check_run(cfg: Config) -> None:
 
 def _hints(cfg: Config) -> str:
     play, reward = cfg.play, cfg.reward
+    if cfg.hints.source == "solution" and cfg.hints.checks:
+        return (
+            "hints.source is solution, but hints.checks refuses hints that hold the answer, so no hint would "
+            "ever be shown; set hints.checks=false, or hints.source=policy"
+        )
     if play.hinted_plays > play.plays:
         return (
             f"play.hinted_plays is {play.hinted_plays}, but hinted plays share their seeds with the plain "

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
+from spade.design.hints import solution_hints
 from spade.errors import FaultKind, SandboxError
 from spade.play.schedule import play
 from spade.rng import child_seed
@@ -21,12 +23,13 @@ async def play_groups(world: World, programs: Sequence[tuple[EnvProgram, bool]],
     cfg = world.cfg
     by_id = {p.id: p for p, _ in programs}
     plain: list[Instance] = []
-    hinted: list[Instance] = []
+    asked: list[tuple[EnvProgram, list[int]]] = []
     for program, wants_hinted in programs:
         seeds = [play_seed(cfg.seed, "play", program.id, step, j) for j in range(cfg.play.plays)]
         plain += [Instance(program.id, seed) for seed in seeds]
         if wants_hinted:
-            hinted += [Instance(program.id, seed, program.hint) for seed in seeds[: cfg.play.hinted_plays]]
+            asked.append((program, seeds[: cfg.play.hinted_plays]))
+    hinted = [i for many in await asyncio.gather(*(_hinted(world, *one) for one in asked)) for i in many]
     episodes = await play(
         [*plain, *hinted],
         by_id,
@@ -45,6 +48,14 @@ async def play_groups(world: World, programs: Sequence[tuple[EnvProgram, bool]],
         )
         for program, _ in programs
     ]
+
+
+async def _hinted(world: World, program: EnvProgram, seeds: Sequence[int]) -> list[Instance]:
+    """The hinted arm of one program; none where solutions are shown and the program gives none."""
+    if world.cfg.hints.source != "solution":
+        return [Instance(program.id, seed, program.hint) for seed in seeds]
+    hints = await solution_hints(program, seeds, world.sandbox)
+    return [Instance(program.id, seed, hint) for seed, hint in zip(seeds, hints, strict=False)]
 
 
 def check_faults(groups: Sequence[Group], max_share: float, step: int) -> None:

@@ -24,10 +24,12 @@ from spade.runs import RunFolder
 from spade.train.checks import check_run
 from spade.train.groups import check_faults, play_groups
 from spade.train.ledger import Ledger
+from spade.train.lens import EntropyLens, open_lens
 from spade.train.record import episode_rows, play_metrics, sample_metrics, samples_of
 from spade.train.roles import Roles, open_roles
 from spade.train.source import EnvSource, World
 from spade.train.state import drop_rows_after, restore_state, train_state
+from spade.train.token_rows import token_rows
 
 if TYPE_CHECKING:
     from spade.learn.trainer import CompactLearner
@@ -67,7 +69,7 @@ async def _train(
             folder.update_record(sandbox_level=sandbox.level)
             world = World(cfg, roles.agent, sandbox, folder, Ledger(), roles.designer)
             source: EnvSource = registry.resolve("source", cfg.train.source)(world)
-            return await _steps(Run(world, source, roles, stop))
+            return await _steps(Run(world, source, roles, stop, open_lens(world, roles)))
     finally:
         await roles.close()
 
@@ -80,6 +82,7 @@ class Run:
     source: EnvSource
     roles: Roles
     stop: StopFlag
+    lens: EntropyLens | None = None
     steps: int = 0
     """Finished steps."""
 
@@ -121,6 +124,7 @@ async def _step(run: Run) -> dict[str, Any]:
     if run.ending:
         credits += source.flush()
     samples = samples_of(credits)
+    seen = await run.lens.before(step, samples) if run.lens is not None else {}
     with world.ledger.phase("learn"):
         temperature = {"agent": cfg.play.temperature, "designer": cfg.design.temperature}
         before_update = run.roles.updates
@@ -128,8 +132,12 @@ async def _step(run: Run) -> dict[str, Any]:
         learned = run.roles.step(samples, temperature, scale)
         world.ledger.count("optimiser_steps", run.roles.updates - before_update)
         await run.roles.publish()
+    if run.lens is not None:
+        seen |= await run.lens.after(run.steps, groups, ending=run.ending, measured=bool(seen))
     world.folder.append_many("episodes.jsonl", episode_rows(run.steps, groups))
-    numbers = {**source.metrics(), **sample_metrics(samples)}
+    renderer, kept = world.chat.renderer, cfg.train.token_rows
+    world.folder.append_many("tokens.jsonl", token_rows(run.steps, groups, samples, renderer, kept))
+    numbers = {**source.metrics(), **sample_metrics(samples), **seen}
     return play_metrics(run.steps, groups, numbers, learned, world.ledger, before)
 
 
@@ -148,6 +156,8 @@ def _resume(run: Run) -> None:
     state = run.roles.load(run.world.folder.path)
     if state is not None:
         run.steps = restore_state(state, run.source, run.world.ledger)
+        if run.lens is not None and "lens" in state:
+            run.lens.load_state_dict(state["lens"])
     drop_rows_after(run.world.folder, run.steps)
 
 
@@ -155,4 +165,6 @@ def _save(run: Run) -> None:
     world = run.world
     with world.ledger.phase("checkpoint"):
         state = train_state(run.steps, run.source, world.ledger)
+        if run.lens is not None:
+            state["lens"] = run.lens.state_dict()
         run.roles.save(world.folder.path, run.steps, state, world.cfg.train.keep)

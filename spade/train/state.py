@@ -14,7 +14,9 @@ from spade.runs import RunFolder
 from spade.train.ledger import Ledger
 from spade.train.source import EnvSource
 
-ROW_FILES = ("metrics.jsonl", "episodes.jsonl", "designs.jsonl", "rewards.jsonl", *POOL_FILES)
+ROW_FILES = (
+    "metrics.jsonl", "episodes.jsonl", "designs.jsonl", "rewards.jsonl", "tokens.jsonl", *POOL_FILES
+)  # fmt: skip
 """Files whose rows carry the step (counted from 1) that wrote them."""
 
 

@@ -11,9 +11,11 @@ import pytest
 
 from benchmarks.collapse import effective, figures, hint_gaps, main, read_run, windows
 from spade.config import Config
-from spade.errors import InputError
+from spade.errors import ConfigError, InputError
 from spade.files import append_lines
 from spade.runs import RunFolder
+from spade.train.checks import check_run
+from tests.train.scripted_world import World, rows, small_config, train
 
 
 def code(mechanic: int, constant: int) -> str:
@@ -39,9 +41,10 @@ def write(folder: Path, name: str, seed: int, mechanics: list[list[int]], gap: f
             arms = [(True, gap), (True, gap), (False, 0.0)]
             plays = [{"step": step, "program": program, "hinted": h, "value": v} for h, v in arms]
             append_lines(folder / "episodes.jsonl", [*plays, {**plays[0], "value": None}])
-        for reason in ("floor_constant", "syntax"):
+        for reason, kind in (("floor_constant", 0), ("syntax", 0), ("duplicate", kinds[0])):
+            text = f"```python\n{code(kind, 1)}```"
             row = {"step": step, "program": "x", "accepted": False, "code": reason, "skill": "S"}
-            append_lines(folder / "designs.jsonl", [{**row, "hint": None, "hint_code": None, "text": ""}])
+            append_lines(folder / "designs.jsonl", [{**row, "hint": None, "hint_code": None, "text": text}])
         metrics = {"step": step, "regret": gap, "return_plain": 0.5}
         append_lines(folder / "metrics.jsonl", [metrics if step % 2 else {"step": step, "return_plain": 0.5}])
     (folder / "eval-2").mkdir()
@@ -70,7 +73,11 @@ def test_figures_by_hand(folders: list[Path]) -> None:
     shares = (3 / 6, 2 / 6, 1 / 6)
     assert first["effective"] == pytest.approx(math.exp(-sum(s * math.log(s) for s in shares)))
     assert (last["effective"], first["most frequent"], last["most frequent"]) == (1.0, 0.5, 1.0)
-    assert first["accepted"] == 6 / 10 and first["refused: luck"] == 2 / 10
+    counted = (5 / 8, 2 / 8, 1 / 8)  # the two repeats are of mechanic 0
+    entropy = -sum(s * math.log(s) for s in counted)
+    assert first["effective, repeats counted"] == pytest.approx(math.exp(entropy))
+    assert first["most frequent, repeats counted"] == 5 / 8
+    assert first["accepted"] == 6 / 12 and first["refused: luck"] == first["repeats"] == 2 / 12
     assert first["refused: hint"] == 0.5 and first["hint decides"] == 1.0
     assert (first["regret"], first["return"]) == (1.0, 0.5)
     assert run.scores == {2: 0.4} and run.steps == 4
@@ -108,9 +115,28 @@ def test_table_and_plot(folders: list[Path], tmp_path: Path, capsys: Any, suffix
     assert cells["mean over seeds (range)"] == settings
     assert cells["mechanics"] == ["3.00 (3.00 to 3.00)"] * 3 + ["1.00 (1.00 to 1.00)"]
     assert cells["hint decides"][:2] == ["0.00 (0.00 to 0.00)"] * 2
-    assert cells["games"] == ["0.45 (0.40 to 0.50)"]
+    assert cells["games"] == ["0.450 (0.400 to 0.500)"]
     assert "games: seeds 0, 1; collapse: seeds 0, 1" in text
     assert (out / f"collapse.{suffix}").stat().st_size > 5000
+    assert cells["collapse: effective"][0].startswith("-")
+    assert cells["collapse: mechanics"] == ["-2.00 [-2.00, -2.00]"]
+    assert cells["collapse: held-out return, step 2"] == ["+0.00 [+0.00, +0.00]"]
+    again = tmp_path / "again"
+    main([str(out / "figures.json"), "--out", str(again), "--format", suffix])
+    for name in ("collapse.md", "figures.json"):
+        assert (again / name).read_text() == (out / name).read_text()
+
+
+def test_solutions_as_hints_make_every_game_pay(tmp_path: Path) -> None:
+    """What the collapse is made of: with the answer as hint the regret of a game is what the Agent lacks."""
+    world = World()
+    world.play = lambda p: p[p.index("is \\boxed") + 3 :].split()[0] if "HINT" in p else r"\boxed{1}"  # type: ignore[method-assign]
+    cfg = small_config(tmp_path / "a", hints__source="solution", hints__checks=False, train__steps=1)
+    _, folder, _ = train(cfg, world)
+    hinted = [e for e in rows(folder, "episodes.jsonl") if e["hinted"]]
+    assert hinted and all(e["value"] == 1.0 and len(e["observations"]) == 1 for e in hinted)
+    with pytest.raises(ConfigError, match=r"hints\.source is solution.*hints\.checks=false"):
+        check_run(small_config(tmp_path / "b", hints__source="solution"))
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,151 @@
+"""Charts of a run's metrics as SVG, readable on a light and on a dark page and in grey."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from spade.report.columns import PHASES
+from spade.report.curves import COLOURS, smooth
+
+INK = "#7f7f7f"
+"""Text and axes: as far from white as from black."""
+DASHES = ("-", "--", ":", "-.")
+MAX_POINTS = 400
+Row = Mapping[str, Any]
+Lines = Sequence[tuple[str, str]]
+"""(metric key, label)."""
+
+PANELS: tuple[tuple[str, Lines], ...] = (
+    ("Return in training", (("return_plain", "plain"), ("return_hinted", "hinted"))),
+    ("Regret (band: one standard error)", (("regret", "regret"),)),
+    ("Designs accepted", (("accept_rate", "accepted"), ("valid_rate", "valid"))),
+    (
+        "Programs by regime",
+        (
+            ("share/frontier", "frontier"),
+            ("share/mastered", "mastered"),
+            ("share/intractable", "intractable"),
+        ),
+    ),
+    (
+        "Entropy of sampled tokens",
+        (("learner/entropy/agent", "Agent"), ("learner/entropy/designer", "Designer")),
+    ),
+    (
+        "Sampled tokens a play or design, mean",
+        (
+            ("play_tokens/plain_mean", "plain play"),
+            ("play_tokens/hinted_mean", "hinted play"),
+            ("design_tokens/mean", "design"),
+        ),
+    ),
+)
+BANDS = {"regret": "regret_stderr"}
+MAX_REASONS = 5
+
+
+def charts(rows: Sequence[Row]) -> list[tuple[str, str]]:
+    """(title, SVG) of every chart for which the run has data."""
+    out = []
+    for title, lines in PANELS:
+        known = [(key, label) for key, label in lines if _has(rows, key)]
+        if known:
+            out.append((title, _line_chart(rows, known)))
+    reasons = _reasons(rows)
+    if reasons:
+        lines = [(f"rejected/{code}", code) for code in reasons]
+        out.append(("Rejected designs a step, most frequent reasons", _line_chart(rows, lines, missing=0.0)))
+    if phases := [p for p in PHASES if _has(rows, f"seconds/{p}")]:
+        out.append(("Seconds a step by phase", _areas(rows, [(f"seconds/{p}", p) for p in phases])))
+    if known := sorted({key for row in rows for key in row if key.startswith("lens/entropy/")}):
+        out.append(
+            ("Entropy lens", _line_chart(rows, [(key, key.removeprefix("lens/entropy/")) for key in known]))
+        )
+    return out
+
+
+def _has(rows: Sequence[Row], key: str) -> bool:
+    return any(row.get(key) is not None for row in rows)
+
+
+def _reasons(rows: Sequence[Row]) -> list[str]:
+    totals: dict[str, float] = {}
+    for row in rows:
+        for key, value in row.items():
+            if key.startswith("rejected/"):
+                totals[key.removeprefix("rejected/")] = totals.get(key.removeprefix("rejected/"), 0) + value
+    return sorted(totals, key=lambda code: (-totals[code], code))[:MAX_REASONS]
+
+
+def _series(rows: Sequence[Row], key: str, missing: float | None = None) -> tuple[Any, Any]:
+    """Steps and values; with `missing`, steps on which designs were made but none of this kind count so."""
+    found = [
+        (row["step"], row.get(key, missing))
+        for row in rows
+        if row.get(key) is not None or (missing is not None and "designs" in row)
+    ]
+    x, y = np.asarray(found, dtype=np.float64).reshape(-1, 2).T
+    stride = max(1, x.size // MAX_POINTS)
+    return x[::stride], smooth(y)[::stride]
+
+
+def _line_chart(rows: Sequence[Row], lines: Lines, missing: float | None = None) -> str:
+    figure, axis = _panel()
+    for place, (key, label) in enumerate(lines):
+        x, y = _series(rows, key, missing)
+        colour = COLOURS[place % len(COLOURS)]
+        axis.plot(x, y, DASHES[place % 4], color=colour, label=label, linewidth=1.5)
+        if band := BANDS.get(key):
+            both = [row for row in rows if row.get(key) is not None and row.get(band) is not None]
+            (bx, middle), (_, error) = _series(both, key), _series(both, band)
+            axis.fill_between(bx, middle - error, middle + error, color=colour, alpha=0.2, linewidth=0)
+            axis.axhline(0, color=INK, linewidth=0.7)
+    return _svg(figure, axis)
+
+
+def _areas(rows: Sequence[Row], lines: Lines) -> str:
+    figure, axis = _panel()
+    steps = np.asarray([row["step"] for row in rows], dtype=np.float64)
+    stride = max(1, steps.size // MAX_POINTS)
+    parts = [smooth(np.asarray([float(row.get(key) or 0) for row in rows]))[::stride] for key, _ in lines]
+    axis.stackplot(
+        steps[::stride], parts, labels=[label for _, label in lines],
+        colors=[COLOURS[k % len(COLOURS)] for k in range(len(lines))], alpha=0.8, linewidth=0,
+    )  # fmt: skip
+    return _svg(figure, axis)
+
+
+def _panel() -> tuple[Any, Any]:
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.2, 3.0), layout="constrained")
+    FigureCanvasSVG(figure)
+    figure.patch.set_alpha(0)
+    axis = figure.subplots()
+    axis.set_facecolor("none")
+    axis.tick_params(colors=INK, labelsize=8)
+    axis.set_xlabel("step", color=INK, fontsize=8)
+    axis.grid(alpha=0.25, color=INK)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.spines[["bottom", "left"]].set_color(INK)
+    return figure, axis
+
+
+def _svg(figure: Any, axis: Any) -> str:
+    import matplotlib
+
+    if len(axis.get_legend_handles_labels()[1]) > 1:
+        axis.legend(fontsize=8, frameon=False, labelcolor=INK)
+    buffer = io.StringIO()
+    # Text stays text (small, searchable); a fixed salt makes equal charts equal files.
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "spade"}):
+        figure.savefig(buffer, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    return re.sub(r' width="[^"]*pt"| height="[^"]*pt"', "", text, count=2)

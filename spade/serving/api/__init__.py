@@ -1,0 +1,1 @@
+"""`spade serve`: an OpenAI-compatible HTTP server over any policy."""
