@@ -8,21 +8,12 @@ than none.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, model_validator
 
-Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
-Count = Annotated[int, Field(ge=0)]
-Positive = Annotated[int, Field(ge=1)]
+from spade.config_base import Count, Fraction, Positive, Section
+from spade.config_sources import DatasetConfig, ProceduralConfig
 
 GAME_SKILLS = (
     "Mathematical Reasoning",
@@ -63,24 +54,6 @@ def _yaml_word(value: Any) -> Any:
 
 def _off_word(value: Any) -> Any:
     return "off" if value is False else value
-
-
-class Section(BaseModel):
-    """Base of every part of the configuration: frozen, closed, documented by its own source."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False, validate_default=True
-    )
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _no_bool_as_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """Python counts True as 1; a config that says `plays: true` is a mistake."""
-        kind = cls.model_fields[info.field_name or ""].annotation
-        kinds = {kind, *get_args(kind)}
-        if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
-            raise ValueError(f"{value} is not a number")
-        return value
 
 
 class EndpointConfig(Section):
@@ -166,7 +139,7 @@ class ValidateConfig(Section):
     solution is a list are laxer too."""
     min_oracle_turns: Positive = 1
     """Fewest turns the program's own solution may need (mean over seeds)."""
-    stages: dict[str, bool | dict[str, Any]] = {}
+    stages: dict[str, bool | dict[str, Any]] = Field(default_factory=dict)
     """Stages by name: false, true, or parameters, for example `{novelty: false, floor: {seeds: 32}}`; names
     that are not built in are registered stages or `file.py:function`."""
     judge: JudgeConfig = JudgeConfig()
@@ -553,6 +526,9 @@ class TrainConfig(Section):
     """Folder of a made pool for `fixed_pool`; unset means: sample one from the start model."""
     pool_size: Positive = 64
     """Size of a pool that `fixed_pool` makes for itself; `budget.like` sets it to what that run accepted."""
+    pool_order: Literal["epochs", "archive", "plr"] = "epochs"
+    """How `fixed_pool` chooses: shuffled epochs without replacement (published), or with replacement by what
+    is known of each program, as self-play's `play.replay` does."""
     checkpoint_every: Positive = 10
     """Steps between checkpoints; the last step is always saved."""
     keep: Positive = 3
@@ -570,9 +546,16 @@ class BudgetConfig(Section):
 
     total_tokens: Positive | None = None
     """Stop when the ledger's total of sampled tokens (designs, hints, plays) reaches this."""
+    train_tokens: Positive | None = None
+    """Stop when the ledger's count of tokens trained on reaches this."""
+    train_plays: Positive | None = None
+    """Stop when the ledger's count of plain plays reaches this."""
+    match: Literal["total_tokens", "train_tokens", "train_plays"] = "total_tokens"
+    """What `budget.like` makes equal: all sampled tokens (designs, hints and rejected attempts included),
+    the tokens trained on, or the plain plays."""
     like: str | None = None
-    """Take `total_tokens`, and for a fixed pool its size, from the ledger of this finished run folder; it
-    wins over a `total_tokens` that a config file gives."""
+    """Take the amount named by `budget.match`, and for a fixed pool its size, from the ledger of this
+    finished run folder; it wins over an amount that a config file gives."""
 
 
 class EvalConfig(Section):
@@ -610,5 +593,7 @@ class Config(Section):
     reward: RewardConfig = RewardConfig()
     learner: LearnerConfig = LearnerConfig()
     train: TrainConfig = TrainConfig()
+    procedural: ProceduralConfig = ProceduralConfig()
+    dataset: DatasetConfig = DatasetConfig()
     budget: BudgetConfig = BudgetConfig()
     eval: EvalConfig = EvalConfig()

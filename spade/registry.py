@@ -2,8 +2,8 @@
 
 Six kinds: `suite` (an evaluation), `source` (where programs come from), `backend` (a policy), `stage`
 (of the validator), `sink` (for metrics), `codec` (how a reply is read). In-tree members are the rows below.
-Other distributions add theirs with entry points in the group `spade.<kind>s`; for a quick try, any name may
-be `file.py:Thing`.
+Other distributions add theirs with entry points in the group `spade.<kind>s` (suites also in `spade.evals`);
+for a quick try, any name may be `file.py:Thing`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,14 @@ from spade.errors import ConfigError, InputError
 
 KINDS = ("suite", "source", "backend", "stage", "sink", "codec")
 
+ALSO = {"suite": ("spade.evals",)}
+"""Further entry-point groups of a kind."""
+
 _ROWS: dict[str, dict[str, str]] = {
     "suite": {
+        "games": "spade_evals.suites.games:make_suite",
+        "games-reasoning": "spade_evals.suites.games_reasoning:make_suite",
+        "games-textarena": "spade_evals.suites.games_textarena:make_suite",
         "heldout": "spade_evals.suites.heldout:make_suite",
         "validation": "spade_evals.suites.heldout:make_validation",
         "math": "spade_evals.suites.math:make_suite",
@@ -33,10 +39,17 @@ _ROWS: dict[str, dict[str, str]] = {
         "code-extra": "spade_evals.suites.code:make_extra",
         "evalplus": "spade_evals.suites.code:make_plus",
         "reasoning": "spade_evals.suites.reasoning:make_suite",
+        "bfcl": "spade_evals.suites.bfcl.suite:make_suite",
+        "bfcl-single": "spade_evals.suites.bfcl.suite:make_single",
+        "acebench": "spade_evals.suites.acebench.suite:make_suite",
+        "acebench-full": "spade_evals.suites.acebench.suite:make_full",
+        "tau2": "spade_evals.suites.tau2.suite:make_suite",
     },
     "source": {
         "self_play": "spade.train.selfplay:SelfPlaySource",
         "fixed_pool": "spade_baselines.fixed_pool:FixedPoolSource",
+        "procedural": "spade_baselines.procedural:ProceduralSource",
+        "dataset": "spade_baselines.dataset_rlvr:DatasetSource",
     },
     "backend": {
         "local": "spade.serving.local:LocalPolicy",
@@ -112,7 +125,8 @@ def _kind(kind: str) -> str:
 
 def _table(kind: str) -> dict[str, str]:
     table = dict(_ROWS[_kind(kind)])
-    for point in entry_points(group=f"spade.{kind}s"):
+    points = [p for group in (f"spade.{kind}s", *ALSO.get(kind, ())) for p in entry_points(group=group)]
+    for point in points:
         owner = table.setdefault(point.name, point.value)
         if owner != point.value:
             raise ConfigError(

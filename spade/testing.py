@@ -9,12 +9,25 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from spade.envs.check import check_env as check_env
+from spade.serving.conformance import check_policy as check_policy
 from spade.serving.policy import Policy, SamplingParams
-from spade.types import EnvProgram, StageResult, StopReason
+from spade.types import (
+    EnvProgram,
+    Episode,
+    EpisodeEnd,
+    Group,
+    Instance,
+    Scored,
+    StageResult,
+    StopReason,
+    Trajectory,
+    Turn,
+    content_id,
+)
 
 
 async def check_backend(policy: Policy, prompts: Sequence[Sequence[int]], max_tokens: int = 64) -> None:
@@ -110,6 +123,54 @@ def check_stage(result: StageResult) -> None:
     assert result.seconds >= 0, "seconds are not negative"
 
 
+async def check_source(make: Callable[[], Any], programs: int, steps: int = 3) -> None:
+    """A source's promises, tried with a player who always wins and one who never does.
+
+    `make` gives fresh twins in the same world, whose `play.programs` is `programs`. A source gives different
+    programs with ids that are their content, at most that many a step; the same ones to a twin that saw the
+    same plays, also when it went through a checkpoint in between; credits for plays alone; and plain JSON
+    as its state.
+    """
+    source, twin = make(), make()
+    for step in range(steps):
+        given, again = await source.begin_step(step), await twin.begin_step(step)
+        assert given, "a step has programs"
+        ids = [program.id for program, _ in given]
+        assert len(ids) <= programs, f"{len(ids)} programs in a step of {programs}"
+        assert len(set(ids)) == len(ids), "a program twice in one step"
+        assert ids == [program.id for program, _ in again], "twins give different programs"
+        assert all(p.id == content_id(p.code) for p, _ in given), "an id that is not the content's hash"
+        assert all(p.hint or not hinted for p, hinted in given), "a hinted arm of a program without a hint"
+        groups = [_won_and_lost(program) for program, _ in given]
+        credits = await source.observe(step, groups)
+        await twin.observe(step, groups)
+        played = {id(e.trajectory) for g in groups for e in g.plain}
+        agents = [c.trajectory for c in credits if c.trajectory.role == "agent"]
+        foreign = [t for t in agents if id(t) not in played]
+        assert not foreign, "credits for plays that did not happen"
+        assert isinstance(source.owes_play, bool), "owes_play is a bool"
+        numbers = source.metrics()
+        assert all(isinstance(v, float | int) for v in numbers.values()), "metrics are numbers"
+        state = json.loads(json.dumps(source.state_dict(), sort_keys=True))
+        twin = make()
+        twin.load_state_dict(state)
+        back = json.loads(json.dumps(twin.state_dict(), sort_keys=True))
+        assert back == state, "state changes on its way through a checkpoint"
+    assert isinstance(source.flush(), list), "flush gives a list of credits"
+
+
+def _won_and_lost(program: EnvProgram) -> Group:
+    """Two plain plays of a program, one won and one lost, each of one token."""
+
+    def episode(seed: int, value: float) -> Episode:
+        trajectory = Trajectory("agent", (1,), (2,), (1,), (-0.5,))
+        turn = Turn((2,), (-0.5,), "x", "x", "", value, StopReason.STOP)
+        instance = Instance(program.id, seed)
+        return Episode(instance, trajectory, (turn,), "", Scored(value, value >= 1), EpisodeEnd.TERMINATED)
+
+    return Group(program, (episode(0, 1.0), episode(1, 0.0)))
+
+
 def check_state(thing: Any, fresh: Any) -> None:
     """Whatever has state: `state_dict` is JSON and `load_state_dict` restores it in a fresh twin."""
     state = thing.state_dict()
@@ -118,14 +179,6 @@ def check_state(thing: Any, fresh: Any) -> None:
     assert json.dumps(fresh.state_dict(), sort_keys=True) == text, (
         "state changes on its way through a checkpoint"
     )
-
-
-def check_source(source: Any, fresh: Any) -> None:
-    """A program source's promises that need no model: metrics are numbers, state survives a checkpoint."""
-    metrics = source.metrics()
-    assert isinstance(metrics, Mapping), "metrics() is a mapping of names to numbers"
-    assert all(isinstance(v, int | float) for v in metrics.values()), "a metric is a number"
-    check_state(source, fresh)
 
 
 def check_sink(sink: Any) -> None:

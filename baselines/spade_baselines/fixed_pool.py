@@ -1,7 +1,8 @@
 """The fixed-pool baseline: the same loop and learner on programs that never change.
 
 A pool is sampled once from a model (`make_pool`, or on the first step when `train.pool` is unset), then
-played without replacement, epoch by epoch. What the pool cost counts against the run's token budget.
+played without replacement, epoch by epoch, or by `train.pool_order` with the replay of self-play, so that a
+pool can be compared with it at equal replay. What the pool cost counts against the run's token budget.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from spade.design.designer import Designer, accepted
 from spade.envs.pool import MANIFEST, Pool, Provenance, brief_note, read_pool, write_pool
 from spade.errors import FaultKind, InputError
 from spade.rng import child_rng
+from spade.train.archive import Archive
+from spade.train.replay import open_archive
 from spade.train.selfplay import heldout_programs
 from spade.train.source import World, agent_credits, faults, returns, running_baselines
 from spade.types import Credit, EnvProgram, Group
@@ -32,6 +35,7 @@ MAX_ROUNDS_PER_PROGRAM = 4
 """Design rounds per wanted program before making a pool is given up: the model repeats itself."""
 BARREN_ROUNDS = 10
 """Design rounds in a row without a new program after which a pool is given up."""
+NO_LIMIT = 10**9
 DEFAULT_PROGRAMS = 64
 """Size of a pool made by itself."""
 
@@ -45,18 +49,28 @@ class FixedPoolSource:
         self.pool: Pool | None = None
         self.retired: set[str] = set()
         self.baselines = running_baselines(world.cfg)
+        self.archive = _archive(world.cfg)
         self._epoch = 0
         self._position = 0
         self._metrics: dict[str, float] = {}
 
     async def begin_step(self, step: int) -> list[tuple[EnvProgram, bool]]:
-        """The next `play.programs` programs of the epoch, without hints."""
+        """The next `play.programs` programs, without hints."""
         self._metrics = {}
         programs = (await self._open()).programs
-        chosen: dict[str, EnvProgram] = {}
         wanted = min(self.cfg.play.programs, len(programs) - len(self.retired))
         if wanted <= 0:
             raise InputError(f"no program of the pool {self._folder()} works any more; make another pool")
+        if self.archive is None:
+            chosen = self._next(programs, wanted)
+        else:
+            chosen = self._replayed(self.archive, programs, wanted, step)
+        self._metrics["pool_epoch"] = float(self._epoch)
+        return [(program, False) for program in chosen]
+
+    def _next(self, programs: Sequence[EnvProgram], wanted: int) -> list[EnvProgram]:
+        """The next programs of the epoch."""
+        chosen: dict[str, EnvProgram] = {}
         while len(chosen) < wanted:
             order = self._order(len(programs))
             if self._position >= len(order):
@@ -66,14 +80,31 @@ class FixedPoolSource:
             self._position += 1
             if program.id not in self.retired:
                 chosen.setdefault(program.id, program)
-        self._metrics["pool_epoch"] = float(self._epoch)
-        return [(program, False) for program in chosen.values()]
+        return list(chosen.values())
+
+    def _replayed(
+        self, archive: Archive, programs: Sequence[EnvProgram], wanted: int, step: int
+    ) -> list[EnvProgram]:
+        """Half of the step from what was never played, the rest by the archive's weights."""
+        new = [programs[i] for i in self._order(len(programs))]
+        new = [p for p in new if p.id not in archive.levels and p.id not in self.retired]
+        known = sum(level.plays > 0 for level in archive.levels.values())
+        fresh = new[: max((wanted + 1) // 2, wanted - known)]
+        for program in fresh:
+            archive.add(program)
+        rng, taken = child_rng(self.cfg.seed, "pool-replay", step), {p.id for p in fresh}
+        self._metrics |= {"replay/share": 1 - len(fresh) / wanted, **archive.metrics(step)}
+        return [*fresh, *archive.draw(wanted - len(fresh), rng, taken, step=step)]
 
     async def observe(self, step: int, groups: Sequence[Group]) -> list[Credit]:
         """Agent credits only; a program that breaks is not played again."""
         for group in groups:
+            if self.archive is not None:
+                self.archive.update(group.program.id, returns(group.plain), step=step)
             if any(f.kind is FaultKind.PROGRAM for f in faults(group.plain)):
                 self.retired.add(group.program.id)
+                if self.archive is not None:
+                    self.archive.retire(group.program.id)
         means = [float(np.mean(r)) for g in groups if (r := returns(g.plain))]
         if means:
             self._metrics["programs_mastered"] = float(np.mean([m > 0.9 for m in means]))
@@ -101,6 +132,7 @@ class FixedPoolSource:
             "retired": sorted(self.retired),
             "pool": self.pool.digest if self.pool is not None else None,
             "baselines": self.baselines.state_dict(),
+            "archive": self.archive.state_dict() if self.archive is not None else None,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -114,6 +146,8 @@ class FixedPoolSource:
         self._epoch, self._position = int(state["epoch"]), int(state["position"])
         self.retired = set(state["retired"])
         self.baselines.load_state_dict(state["baselines"])
+        if self.archive is not None:
+            self.archive.load_state_dict(state["archive"])
 
     def _folder(self) -> Path:
         return Path(self.cfg.train.pool) if self.cfg.train.pool else self.world.folder.path_of("pool")
@@ -135,6 +169,16 @@ class FixedPoolSource:
             world.ledger.sampled("pool_design", self.pool.tokens)
             world.folder.update_record(data={**world.folder.record.data, "pool": self.pool.digest})
         return self.pool
+
+
+def _archive(cfg: Config) -> Archive | None:
+    """What chooses programs, unless they come in epochs. It holds a whole pool: nothing is pushed out."""
+    if cfg.train.pool_order == "epochs":
+        return None
+    play = cfg.play.model_copy(update={"replay": cfg.train.pool_order, "replay_capacity": NO_LIMIT})
+    archive = open_archive(cfg.model_copy(update={"play": play}))
+    archive.capacity = NO_LIMIT
+    return archive
 
 
 async def sample_pool(cfg: Config, chat: ChatPolicy, sandbox: Sandbox, n: int) -> Pool:

@@ -18,6 +18,8 @@ from spade.machine import require_device
 from spade.runs import RunFolder, read_record
 
 CHECKPOINTS = "checkpoints"
+LEDGER_KEYS = {"total_tokens": "total_tokens", "train_tokens": "tokens_trained", "train_plays": "plays_plain"}
+"""What `budget.match` makes equal, and the ledger's word for it."""
 
 
 def add_train(parser: argparse.ArgumentParser) -> bool:
@@ -84,21 +86,21 @@ def check(cfg: Config) -> None:
 
 
 def with_budget(cfg: Config) -> Config:
-    """Replace `budget.like` by the token total of that run, so that the digest holds the number itself.
+    """Replace `budget.like` by what that run spent, so that the digest holds the number itself.
 
     A fixed pool that is not made yet gets as many programs as that run accepted.
     """
     if cfg.budget.like is None:
         return cfg
-    ledger = read_record(cfg.budget.like).ledger
-    total, programs = ledger.get("total_tokens"), int(ledger.get("accepted", 0))
-    if not total:
+    ledger, match = read_record(cfg.budget.like).ledger, cfg.budget.match
+    key = LEDGER_KEYS[match]
+    amount, programs = ledger.get(key), int(ledger.get("accepted", 0))
+    if not amount:
         raise ConfigError(
-            f"budget.like: the run {cfg.budget.like} has no token total yet; let it finish first"
+            f"budget.like: the run {cfg.budget.like} has no count of {key} yet; let it finish first"
         )
-    changes: dict[str, Any] = {
-        "budget": cfg.budget.model_copy(update={"total_tokens": int(total), "like": None})
-    }
+    limits = {name: int(amount) if name == match else None for name in LEDGER_KEYS}
+    changes: dict[str, Any] = {"budget": cfg.budget.model_copy(update={**limits, "like": None})}
     if programs and cfg.train.source == "fixed_pool" and cfg.train.pool is None:
         changes["train"] = cfg.train.model_copy(update={"pool_size": programs})
     return cfg.model_copy(update=changes)

@@ -10,7 +10,7 @@ hashes are kept. Texts that are equal up to case and white space count once.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -147,11 +147,11 @@ def same_text_key(text: str) -> str:
     return content_id(" ".join(text.split()).casefold())
 
 
-def row_text(row: Any) -> str | None:
-    """The text of a row; None when it has none."""
+def row_text(row: Any, keys: Sequence[str] = TEXT_KEYS) -> str | None:
+    """The text of a row under one of `keys`; None when it has none."""
     if not isinstance(row, dict):
         return None
-    texts = (row.get(key) for key in TEXT_KEYS)
+    texts = (row.get(key) for key in keys)
     return next((text for text in texts if isinstance(text, str) and text.strip()), None)
 
 

@@ -16,7 +16,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -62,16 +62,17 @@ def parse_spec(ref: str) -> HubSpec:
     return HubSpec(repo, revision or None, config or None, split or "train", False)
 
 
-def saved_sample(ref: str, count: int) -> Path:
-    """File of the saved sample of `count` documents, taken now if there is none.
+def saved_sample(ref: str, count: int, text_key: str | None = None) -> Path:
+    """File of the saved sample of `count` rows, taken now if there is none; `text_key` names their text.
 
     Raises InputError when the data set cannot be read, holds no text, or the saved file was altered.
     """
     spec = parse_spec(ref)
-    key = hashlib.sha256(json.dumps([asdict(spec), count, SAMPLE_SEED]).encode()).hexdigest()[:12]
+    asked = [asdict(spec), count, SAMPLE_SEED, *([text_key] if text_key else [])]
+    key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:12]
     folder = cache_folder() / f"{re.sub(r'[^A-Za-z0-9]+', '-', Path(spec.repo).name)}-{key}"
     if not (folder / RECORD).is_file():
-        _take(ref, spec, count, folder)
+        _take(ref, spec, count, folder, (text_key,) if text_key else TEXT_KEYS)
     record = read_json(folder / RECORD, "corpus sample record")
     if file_sha256(folder / ROWS) != record.get("sha256"):
         raise InputError(f"the saved sample {folder / ROWS} was altered; delete {folder} to take it again")
@@ -90,7 +91,7 @@ def sample_record(path: Path) -> dict[str, Any] | None:
     return read_json(record, "corpus sample record") if path.name == ROWS and record.is_file() else None
 
 
-def _take(ref: str, spec: HubSpec, count: int, folder: Path) -> None:
+def _take(ref: str, spec: HubSpec, count: int, folder: Path, keys: Sequence[str]) -> None:
     """Stream a sample into `folder`, which appears complete or not at all."""
     revision = _revision(ref, spec)
     print(f"corpus: taking {count:,} documents of {spec.repo} ({revision[:12]}).", file=sys.stderr)
@@ -101,7 +102,7 @@ def _take(ref: str, spec: HubSpec, count: int, folder: Path) -> None:
         where = f"Cannot write to {folder.parent} ({error.strerror})"
         raise InputError(f"{where}; set SPADE_CACHE to a folder.") from error
     try:
-        written = _write(_rows(ref, spec, revision), scratch / ROWS, count, ref)
+        written = _write(_rows(ref, spec, revision), scratch / ROWS, count, ref, keys)
         record = {
             "source": ref,
             **asdict(spec),
@@ -118,12 +119,14 @@ def _take(ref: str, spec: HubSpec, count: int, folder: Path) -> None:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _write(rows: Iterable[dict[str, Any]], path: Path, count: int, ref: str) -> int:
+def _write(
+    rows: Iterable[dict[str, Any]], path: Path, count: int, ref: str, keys: Sequence[str] = TEXT_KEYS
+) -> int:
     """Write up to `count` rows with different texts; returns how many there were."""
     seen: set[str] = set()
     with path.open("w", encoding="utf-8") as file:
         for number, row in enumerate(rows):
-            text = row_text(row)
+            text = row_text(row, keys)
             if text is None:
                 if not seen and number + 1 >= PATIENCE:
                     break
@@ -131,19 +134,19 @@ def _write(rows: Iterable[dict[str, Any]], path: Path, count: int, ref: str) -> 
             if (key := same_text_key(text)) in seen:
                 continue
             seen.add(key)
-            file.write(json.dumps({"text": text, **_metadata(row)}, ensure_ascii=False) + "\n")
+            file.write(json.dumps({"text": text, **_metadata(row, keys)}, ensure_ascii=False) + "\n")
             if len(seen) >= count:
                 break
     if not seen:
-        raise InputError(f"corpus {ref}: no row has text under {' or '.join(TEXT_KEYS)}")
+        raise InputError(f"corpus {ref}: no row has text under {' or '.join(keys)}")
     return len(seen)
 
 
-def _metadata(row: dict[str, Any]) -> dict[str, Any]:
+def _metadata(row: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
     """The other fields that JSON has a word for."""
     kept = {}
     for key, value in row.items():
-        if key in TEXT_KEYS:
+        if key in keys:
             continue
         try:
             json.dumps(value, allow_nan=False)

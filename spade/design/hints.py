@@ -3,6 +3,9 @@
 The model reads the code in a call of its own that is never trained, and may try again when a hint fails its
 check. A hint that still fails, or never came, is no hint: its program is played without a hinted arm, and its
 regret is unknown rather than zero.
+
+`hints.source: solution` is the hint a Designer that is paid for regret would like best: the answer. It stands
+for hints that leak, whoever wrote them, and shows what the checks are for.
 """
 
 from __future__ import annotations
@@ -12,12 +15,16 @@ import asyncio
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from spade.config import HintConfig
 from spade.design.ask import ask, said, sampling
 from spade.design.prompts import choose_template, hint_messages
-from spade.envs.hintcheck import check_hint, check_hint_play, hint_facts, source_literals
+from spade.envs.contract import solution_actions
+from spade.envs.hintcheck import FACT_SEEDS, check_hint, check_hint_play, hint_facts, source_literals
+from spade.envs.process import raise_fault
+from spade.envs.samples import battery_seeds
+from spade.envs.wire import Op, Request
 from spade.errors import FaultKind, ProgramFault
 from spade.play.actions import strip_thoughts
 from spade.rng import child_seed
@@ -34,6 +41,9 @@ CHECKED_AT_ONCE = 8
 INFRASTRUCTURE = "infrastructure"
 """Reason code of a hint that was lost by the machinery: no answer in time, or a worker lost in the check."""
 
+
+SOLUTION = "the solution is {}"
+"""The hint of `source: solution`, with the actions as they have to be written."""
 
 OK = StageResult("hint", True, "ok", "", 0.0)
 """The verdict where the config asks for no checks."""
@@ -80,8 +90,9 @@ async def write_hints(
     Raises BackendError when no question at all is answered.
     """
     judge = _Judge(sandbox, cfg, floor_max)
-    if cfg.source == "program":
-        own = [_Written(await _own_hint(program, sandbox, seed), 0, True) for program in programs]
+    if cfg.source != "policy":
+        write = _own_hint if cfg.source == "program" else _first_solution
+        own = [_Written(await write(program, sandbox, seed), 0, True) for program in programs]
         return await judge.drafts(programs, own)
     drafts: dict[str, HintDraft] = {}
     for number in range(cfg.tries if cfg.temperature > 0 else 1):
@@ -95,6 +106,21 @@ async def write_hints(
                 draft, tokens=draft.tokens + before, tries=number + 1
             )
     return [drafts[p.id] for p in programs]
+
+
+async def solution_hints(program: EnvProgram, seeds: Sequence[int], sandbox: Sandbox) -> list[str]:
+    """For each seed a hint that is the program's own solution of it; empty when the program breaks."""
+    ask: list[Request] = [op for seed in seeds for op in (Op.reset(0, seed), Op.solution(0))]
+    try:
+        worker = await sandbox.open(program.code)
+        try:
+            answers = [raise_fault(result) for result in await worker.batch(ask)]
+        finally:
+            await worker.close()
+    except ProgramFault:
+        return []
+    plans = [solution_actions(cast("str | list[str]", a), program.game_type) for a in answers[1::2]]
+    return [SOLUTION.format(" ".join(plan)) for plan in plans]
 
 
 def clean_hint(text: str) -> str:
@@ -148,6 +174,11 @@ async def _own_hint(program: EnvProgram, sandbox: Sandbox, seed: int) -> str:
             await worker.close()
     except ProgramFault:
         return ""
+
+
+async def _first_solution(program: EnvProgram, sandbox: Sandbox, seed: int) -> str:
+    """The solution of the first seed the checks look at: stands for those of all seeds, which are shown."""
+    return "".join(await solution_hints(program, battery_seeds("oracle", FACT_SEEDS)[:1], sandbox))
 
 
 def _without_hint(code: str) -> str:

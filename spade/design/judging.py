@@ -27,9 +27,9 @@ class ModelJudge:
         judge = self.cfg.validator.judge
         seed = child_seed(self.cfg.seed, "judge", content_id(question))
         params = SamplingParams(judge.max_tokens, judge.temperature, seed=seed)
-        reply = await self.chat.chat([Message("user", question)], params)
-        self.tokens += len(reply.completion.token_ids)
-        return reply.text if reply.completion.stop is StopReason.STOP else ""
+        [reply] = await self.chat.chat([Message("user", question)], params=params)
+        self.tokens += reply.sampled_tokens
+        return reply.text if reply.stop is StopReason.STOP else ""
 
     async def close(self) -> None:
         """Close the model."""

@@ -11,11 +11,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, get_args
 
+from spade.config import BudgetConfig
 from spade.types import Episode
 
 Purpose = Literal["design", "hint", "plain", "hinted", "pool_design"]
 PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
-COUNTS = ("plays_plain", "plays_hinted", "designs", "accepted", "optimiser_steps")
+COUNTS = ("plays_plain", "plays_hinted", "designs", "accepted", "optimiser_steps", "tokens_trained")
 
 
 class Ledger:
@@ -30,6 +31,16 @@ class Ledger:
     def total_tokens(self) -> int:
         """All sampled tokens."""
         return sum(self.tokens.values())
+
+    def share_of(self, budget: BudgetConfig) -> float:
+        """Spent share of the budget's limits, of the one nearest to its end; 0 without limits."""
+        spent = {
+            "total_tokens": self.total_tokens,
+            "train_tokens": self.counts["tokens_trained"],
+            "train_plays": self.counts["plays_plain"],
+        }
+        limits = {name: getattr(budget, name) for name in spent}
+        return max((spent[name] / limit for name, limit in limits.items() if limit), default=0.0)
 
     def sampled(self, purpose: Purpose, tokens: int) -> None:
         """Count sampled tokens."""
@@ -71,5 +82,5 @@ class Ledger:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of `state_dict`."""
         self.tokens = {name: int(state["tokens"].get(name, 0)) for name in PURPOSES}
-        self.counts = dict(state["counts"])
+        self.counts = {**dict.fromkeys(COUNTS, 0), **state["counts"]}
         self.seconds = dict(state["seconds"])

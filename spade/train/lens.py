@@ -285,7 +285,8 @@ class EntropyLens:
             from spade.embedded.mechanics import sample_program
 
             rng = child_rng(cfg.seed, "lens", "programs")
-            kind, found = cfg.design.game_type, {}
+            kind = cfg.design.game_type
+            found: dict[str, EnvProgram] = {}
             wanted = 0 if kind == "single_turn" else cfg.train.lens.programs
             for _ in range(20 * wanted):
                 drawn = sample_program(rng, tools=kind == "tool_use")

@@ -89,8 +89,8 @@ class Run:
     @property
     def ending(self) -> bool:
         """Whether no further step follows: the steps are done, or the budget is spent and nothing is owed."""
-        cfg, budget = self.world.cfg, self.world.cfg.budget.total_tokens
-        spent = budget is not None and self.world.ledger.total_tokens >= budget
+        cfg = self.world.cfg
+        spent = self.world.ledger.share_of(cfg.budget) >= 1.0
         return self.steps >= cfg.train.steps or (spent and not self.source.owes_play)
 
 
@@ -128,9 +128,10 @@ async def _step(run: Run) -> dict[str, Any]:
     with world.ledger.phase("learn"):
         temperature = {"agent": cfg.play.temperature, "designer": cfg.design.temperature}
         before_update = run.roles.updates
-        scale = _lr_scale(cfg, step, world.ledger.total_tokens)
+        scale = _lr_scale(cfg, step, world.ledger)
         learned = run.roles.step(samples, temperature, scale)
         world.ledger.count("optimiser_steps", run.roles.updates - before_update)
+        world.ledger.count("tokens_trained", sum(sum(s.mask) for s in samples if s.advantage))
         await run.roles.publish()
     if run.lens is not None:
         seen |= await run.lens.after(run.steps, groups, ending=run.ending, measured=bool(seen))
@@ -141,13 +142,11 @@ async def _step(run: Run) -> dict[str, Any]:
     return play_metrics(run.steps, groups, numbers, learned, world.ledger, before)
 
 
-def _lr_scale(cfg: Config, step: int, tokens: int) -> float:
+def _lr_scale(cfg: Config, step: int, ledger: Ledger) -> float:
     """Learning rate as a multiple of the configured one; `linear` falls with whatever ends the run."""
     if cfg.learner.lr_schedule == "constant":
         return 1.0
-    spent = step / cfg.train.steps
-    if cfg.budget.total_tokens is not None:
-        spent = max(spent, tokens / cfg.budget.total_tokens)
+    spent = max(step / cfg.train.steps, ledger.share_of(cfg.budget))
     return max(LR_END, 1.0 - spent)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from spade import testing
 from spade.serving.policy import Completion, PolicyStats, SamplingParams
-from spade.types import Item, StageResult, StopReason
+from spade.types import Credit, EnvProgram, Group, Item, StageResult, StopReason
 
 
 class Toy:
@@ -106,16 +106,56 @@ class Counter:
     def load_state_dict(self, state: dict[str, int]) -> None:
         self.value = state["value"] if self.keep else 0
 
+
+def test_state() -> None:
+    used = Counter()
+    used.value = 3
+    testing.check_state(used, Counter())
+    with pytest.raises(AssertionError, match="on its way through a checkpoint"):
+        testing.check_state(used, Counter(keep=False))
+
+
+class Numbered(Counter):
+    """A source that gives a program of its own in each step; `broken` names the promise it does not keep."""
+
+    made = 0
+
+    def __init__(self, broken: str = "") -> None:
+        super().__init__(keep=broken != "state")
+        self.broken = broken
+        Numbered.made += 1
+        self.number = Numbered.made
+
+    async def begin_step(self, step: int) -> list[tuple[EnvProgram, bool]]:
+        self.value += 1
+        own = self.number if self.broken == "twins" else 0
+        program = EnvProgram.of(f"# {step} {own} {self.value}")
+        return [(program, self.broken == "hint")] * (2 if self.broken == "twice" else 1)
+
+    async def observe(self, step: int, groups: Sequence[Group]) -> list[Credit]:
+        plays = [e.trajectory for g in groups for e in g.plain]
+        return [Credit(replace(t) if self.broken == "credits" else t, 1.0) for t in plays]
+
+    def flush(self) -> list[Credit]:
+        return []
+
+    owes_play = False
+
     def metrics(self) -> dict[str, float]:
         return {"value": self.value}
 
 
-def test_sources_and_state() -> None:
-    used = Counter()
-    used.value = 3
-    testing.check_source(used, Counter())
-    with pytest.raises(AssertionError):
-        testing.check_source(used, Counter(keep=False))
+async def test_sources() -> None:
+    await testing.check_source(Numbered, programs=1)
+    for broken, words in (
+        ("state", "on its way through a checkpoint"),
+        ("twins", "twins give different programs"),
+        ("twice", "programs in a step of"),
+        ("hint", "without a hint"),
+        ("credits", "plays that did not happen"),
+    ):
+        with pytest.raises(AssertionError, match=words):
+            await testing.check_source(lambda broken=broken: Numbered(broken), programs=1)
 
 
 def test_sinks() -> None:
