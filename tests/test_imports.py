@@ -24,7 +24,8 @@ PACKAGES = {
 }
 
 BASE = {"errors", "codec", "types", "rng", "__version__"}
-CORE = BASE | {"config", "config_load", "registry", "runs", "files", "machine", "interrupt"}
+CONFIG = {"config", "config_base", "config_sources", "config_load"}
+CORE = BASE | CONFIG | {"registry", "runs", "files", "machine", "interrupt"}
 LOW = CORE | {"serving", "envs"}
 MID = LOW | {"play", "design"}
 LEARN = MID | {"learn"}
@@ -48,7 +49,8 @@ ALLOWED: dict[str, set[str]] = {
     "report": BASE | {"runs", "files"},
     "embedded": LEARN | {"report"},
     "testing": MID,
-    "cli": TRAIN | {"testing"},
+    "study": LEARN | {"embedded", "report"},
+    "cli": TRAIN | {"testing", "study"},
     "spade_evals": MID | {"report", "embedded"},
     "spade_baselines": TRAIN,
 }
@@ -63,6 +65,7 @@ MAY_USE_TORCH = (
     "spade.serving.linear",
     "spade.serving.hf_engine",
     "spade.serving.models",
+    "spade.serving.reference",
     "spade.serving.sampling",
     "spade.serving.checkpoint_files",
     "spade.learn.loss",
@@ -73,6 +76,7 @@ MAY_USE_TORCH = (
     "spade.learn.attention",
     "spade.learn.scoring",
     "spade.embedded",
+    "spade.study",
 )
 STANDARD_LIBRARY_ONLY = (
     "spade.envs.worker",
@@ -82,6 +86,9 @@ STANDARD_LIBRARY_ONLY = (
     "spade.envs.plain",
     "spade.envs.solution_io",
     "spade.envs.solution_worker",
+    "spade_evals.grade.calls",
+    "spade_evals.grade.calls_reader",
+    "spade_evals.suites.bfcl.host",
 )
 HEAVY = ("torch", "transformers", "tokenizers", "pandas", "scipy", "matplotlib", "datasets", "accelerate")
 
@@ -90,7 +97,7 @@ def modules() -> Iterator[tuple[str, Path]]:
     for package, folder in PACKAGES.items():
         for path in sorted(folder.rglob("*.py")):
             parts = path.relative_to(folder).with_suffix("").parts
-            if "heldout_programs" in parts or "model" in parts:
+            if {"heldout_programs", "games_programs", "model"} & set(parts):
                 continue  # environment programs: data that happens to be Python
             yield ".".join([package, *(p for p in parts if p != "__init__")]), path
 

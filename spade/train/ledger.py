@@ -34,13 +34,12 @@ class Ledger:
 
     def share_of(self, budget: BudgetConfig) -> float:
         """Spent share of the budget's limits, of the one nearest to its end; 0 without limits."""
-        spent = {
-            "total_tokens": self.total_tokens,
-            "train_tokens": self.counts["tokens_trained"],
-            "train_plays": self.counts["plays_plain"],
-        }
-        limits = {name: getattr(budget, name) for name in spent}
-        return max((spent[name] / limit for name, limit in limits.items() if limit), default=0.0)
+        limits = (
+            (self.total_tokens, budget.total_tokens),
+            (self.counts["tokens_trained"], budget.train_tokens),
+            (self.counts["plays_plain"], budget.train_plays),
+        )
+        return max((spent / limit for spent, limit in limits if limit), default=0.0)
 
     def sampled(self, purpose: Purpose, tokens: int) -> None:
         """Count sampled tokens."""
