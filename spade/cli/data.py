@@ -17,8 +17,8 @@ def add_data(parser: argparse.ArgumentParser) -> bool:
     """Arguments of `spade data list|get|generate`."""
     sub = parser.add_subparsers(dest="action", required=True, metavar="list|get|generate")
     shown = sub.add_parser("list", help="list all tasks: size, licence, source, whether the data is present")
-    get = sub.add_parser("get", help="fetch the pinned data of a task")
-    get.add_argument("task", help="name of a task, such as gsm8k")
+    get = sub.add_parser("get", help="fetch the pinned data of a task or a suite")
+    get.add_argument("task", help="name of a task or a suite, such as gsm8k")
     get.add_argument("--force", action="store_true", help="fetch again what is there")
     for child, handler in ((shown, _list), (get, _get)):
         child.add_argument(

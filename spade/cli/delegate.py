@@ -1,15 +1,12 @@
-"""Verbs whose work lives with its owner: programs, pools, models, the embedded model."""
+"""Verbs whose work lives with its owner: programs, models, the embedded model."""
 
 from __future__ import annotations
 
 import argparse
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from spade.cli.main import add_json, emit, lazy, positive
-from spade.config_load import load_config
-from spade.machine import require_device
+from spade.cli.main import add_json, emit, lazy
 
 
 def add_envs(parser: argparse.ArgumentParser) -> bool:
@@ -55,53 +52,3 @@ def _models_get(args: argparse.Namespace) -> int:
     folder = lazy("spade.serving.models:get_model")(args.model, args.cache)
     emit(args, {"model": args.model, "folder": str(folder)}, str(folder))
     return 0
-
-
-def add_pool(parser: argparse.ArgumentParser) -> bool:
-    """`spade pool make|stats`."""
-    sub = parser.add_subparsers(dest="action", required=True, metavar="make|stats")
-    make = sub.add_parser("make", help="sample a pool of admitted programs from a config's start model")
-    make.add_argument("config", help="shipped config name or YAML file")
-    make.add_argument("overrides", nargs="*", metavar="key=value")
-    make.add_argument("--out", type=Path, required=True, help="new folder for the pool")
-    make.add_argument("--size", type=positive, default=64, help="programs wanted; default 64")
-    stats = sub.add_parser("stats", help="count the programs of a pool by skill and check their hashes")
-    stats.add_argument("pool", type=Path, help="pool folder")
-    for child, handler in ((make, _pool_make), (stats, _pool_stats)):
-        add_json(child)
-        child.set_defaults(handler=handler)
-    return True
-
-
-def _pool_make(args: argparse.Namespace) -> int:
-    cfg = load_config(args.config, args.overrides)
-    require_device(cfg.serving.device)
-    pool = lazy("spade_baselines.fixed_pool:make_pool")(cfg, args.out, size=args.size)
-    emit(args, _pool_value(pool), _pool_text(pool))
-    return 0
-
-
-def _pool_stats(args: argparse.Namespace) -> int:
-    pool = lazy("spade.envs.pool:read_pool")(args.pool)
-    emit(args, _pool_value(pool), _pool_text(pool))
-    return 0
-
-
-def _pool_value(pool: Any) -> dict[str, Any]:
-    skills = Counter(program.skill or "unnamed" for program in pool.programs)
-    return {
-        "programs": len(pool.programs),
-        "digest": pool.digest,
-        "skills": dict(sorted(skills.items())),
-        "tokens": pool.tokens,
-        "origin": pool.origin,
-    }
-
-
-def _pool_text(pool: Any) -> str:
-    value = _pool_value(pool)
-    skills = ", ".join(f"{name} {count}" for name, count in value["skills"].items())
-    return (
-        f"{value['programs']} programs, digest {value['digest'][:12]}\n"
-        f"skills: {skills}\nsampled tokens: {value['tokens']:,}"
-    )

@@ -19,6 +19,9 @@ from spade.runs import RECORD, read_record
 ALL = ("math", "science", "code", "reasoning", "bfcl", "acebench", "games")
 """What `--suite all` stands for."""
 
+HARNESS = "lm-eval:"
+"""Begins the list of tasks of lm-evaluation-harness; the last suite of a command."""
+
 
 def add_eval(parser: argparse.ArgumentParser) -> bool:
     """Arguments of `spade eval`."""
@@ -28,7 +31,8 @@ def add_eval(parser: argparse.ArgumentParser) -> bool:
     parser.add_argument(
         "--suite",
         default="heldout",
-        help="suite name (spade list suites), FILE.py:Suite, several with commas, or all; default heldout",
+        help="suite name (spade list suites), FILE.py:Suite, lm-eval:TASK[,TASK], several with commas, "
+        "or all; default heldout",
     )
     parser.add_argument(
         "--limit", type=positive, help="evaluate only this many items (of each task, in a suite of tasks)"
@@ -42,7 +46,11 @@ def add_eval(parser: argparse.ArgumentParser) -> bool:
         default=0,
         help="seed of items and sampling; keep it equal across checkpoints; default 0",
     )
+    parser.add_argument(
+        "--pool", type=Path, metavar="DIR", help="for the suite games: the programs of this folder or pool"
+    )
     _add_tasks(parser.add_argument_group("suites of tasks"))
+    _add_harness(parser.add_argument_group("tasks of lm-evaluation-harness (lm-eval:TASK)"))
     parser.add_argument(
         "overrides", nargs="*", metavar="key=value", help="such as serving.device=cpu or data.root=PATH"
     )
@@ -56,12 +64,28 @@ def _add_tasks(group: Any) -> None:
         "--preset", help="prompts, samples and limits: paper, paper-offline, smoke, or a YAML file"
     )
     group.add_argument("--samples", type=positive, help="samples per question, instead of the preset's")
+    group.add_argument(
+        "--user",
+        default="",
+        metavar="REF",
+        help="who plays the user in conversations: a model, or scripted:user",
+    )
     group.add_argument("--regrade", action="store_true", help="grade stored answers again; generate nothing")
     group.add_argument(
         "--allow-missing", action="store_true", help="exit 0, and average, without tasks whose data is absent"
     )
     group.add_argument(
         "--allow-changed-data", action="store_true", help="take data files that are not the pinned ones"
+    )
+
+
+def _add_harness(group: Any) -> None:
+    group.add_argument("--include-path", type=Path, metavar="DIR", help="folder of further task definitions")
+    group.add_argument(
+        "--num-fewshot", type=int, metavar="N", help="examples in the prompt, instead of the tasks' own"
+    )
+    group.add_argument(
+        "--apply-chat-template", action="store_true", help="ask in conversations; default is plain text"
     )
 
 
@@ -81,6 +105,17 @@ def run(args: argparse.Namespace) -> int:
     more = {"seed": args.seed, "limit": args.limit, "out": args.out, "play": play}
     if _of_tasks(args, data_root) or len(names) > 1:
         more["options"] = _options(args, data_root)
+    harness = _harness(args)
+    if names[-1].startswith(HARNESS):
+        if len(names) == 1 and "options" in more:
+            raise ConfigError(f"{names[0]}: the harness' tasks bring prompts, samples and data of their own")
+        more["harness"] = harness
+    elif harness != type(harness)():
+        raise ConfigError(
+            "--include-path, --num-fewshot and --apply-chat-template go with --suite lm-eval:TASK"
+        )
+    if args.pool is not None:
+        more["pool"] = args.pool
     if len(names) == 1:
         result = evaluate(cfg, args.ckpt, names[0], **more)
     else:
@@ -91,7 +126,9 @@ def run(args: argparse.Namespace) -> int:
 
 def suite_names(text: str) -> list[str]:
     """The suites behind `--suite`. Raises ConfigError for a name nobody has; `all` may name absent ones."""
+    text, harness, tasks = text.partition(HARNESS)
     names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    names += [HARNESS + tasks] if harness else []
     if names == ["all"]:
         return list(ALL)
     if not names:
@@ -101,9 +138,22 @@ def suite_names(text: str) -> list[str]:
     return names
 
 
+def _harness(args: argparse.Namespace) -> Any:
+    options = lazy("spade_evals.harness.options:HarnessOptions")
+    return options(args.include_path, args.num_fewshot, args.apply_chat_template)
+
+
 def _of_tasks(args: argparse.Namespace, root: Path | None) -> bool:
-    given = (args.preset, args.samples, args.regrade, args.allow_missing, args.allow_changed_data, root)
-    return any(value not in (None, False) for value in given)
+    given = (
+        args.preset,
+        args.samples,
+        args.user,
+        args.regrade,
+        args.allow_missing,
+        args.allow_changed_data,
+        root,
+    )
+    return any(value not in (None, False, "") for value in given)
 
 
 def _options(args: argparse.Namespace, root: Path | None) -> Any:
@@ -115,6 +165,7 @@ def _options(args: argparse.Namespace, root: Path | None) -> Any:
         allow_missing=args.allow_missing,
         allow_changed=args.allow_changed_data,
         regrade=args.regrade,
+        user=args.user,
     )
 
 
@@ -128,6 +179,7 @@ def evaluate(
     out: Path | None = None,
     play: PlayConfig | None = None,
     options: Any = None,
+    **more: Any,
 ) -> Any:
     """Run a suite on a checkpoint; returns its `SuiteResult`, or the `SuiteReport` of a suite of tasks.
 
@@ -135,7 +187,7 @@ def evaluate(
     """
     lazy("spade.serving.launch:resolve_ref")(ref)
     run_eval = lazy("spade_evals.runner:run_eval")
-    more = {} if options is None else {"options": options}
+    more |= {} if options is None else {"options": options}
     return run_eval(
         ref,
         suite,

@@ -29,7 +29,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "list": ("spade.cli.tools:add_list", "list suites, sources, backends, stages, sinks, configs"),
     "run": ("spade.cli.tools:add_run", "summarise or publish a run folder"),
     "envs": ("spade.cli.delegate:add_envs", "validate, run or play environment programs"),
-    "pool": ("spade.cli.delegate:add_pool", "make or inspect a pool of programs"),
+    "pool": ("spade.cli.pool:add_pool", "make, judge, measure, export or import a pool of programs"),
     "corpus": ("spade.cli.corpus:add_corpus", "build or inspect the documents behind the briefs"),
     "models": ("spade.cli.delegate:add_models", "fetch or list small models"),
     "embedded": ("spade.cli.delegate:add_embedded", "build or describe the embedded model"),

@@ -1,0 +1,82 @@
+"""How different the programs of a pool are, as numbers over their texts.
+
+Words are the program's tokens without layout, weighted by TF-IDF: what all programs share (the contract's
+names) counts next to nothing. Two measures of one similarity matrix K of cosines:
+
+    mean pairwise cosine      0 nothing in common, 1 all alike
+    Vendi score               exp(entropy of the eigenvalues of K / n): an effective number of different
+                              programs, between 1 and n (Friedman and Dieng 2023, arXiv 2210.02410)
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import tokenize
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+MOST = 2000
+"""Programs compared with each other; of more, every k-th is taken: the matrix grows with their square."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diversity:
+    """Measures over `compared` programs."""
+
+    compared: int
+    vendi: float
+    mean_cosine: float
+    nearest_cosine: float
+    """Mean over programs of the cosine to the most similar other one."""
+
+
+def words(code: str) -> list[str]:
+    """Names, numbers, strings and operators of a program, comments and layout left out."""
+    kinds = (tokenize.NAME, tokenize.NUMBER, tokenize.STRING, tokenize.OP)
+    try:
+        return [t.string for t in tokenize.generate_tokens(io.StringIO(code).readline) if t.type in kinds]
+    except (tokenize.TokenError, SyntaxError):
+        return code.split()
+
+
+def similarities(texts: Sequence[Sequence[str]]) -> NDArray[np.float64]:
+    """Cosines of TF-IDF vectors, shape (n, n); a text without words of its own is like nothing but itself."""
+    n = len(texts)
+    counts = [Counter(text) for text in texts]
+    spread = Counter(word for count in counts for word in count)
+    index = {word: place for place, word in enumerate(sorted(spread))}
+    vectors = np.zeros((n, len(index)))
+    for row, count in enumerate(counts):
+        for word, number in count.items():
+            vectors[row, index[word]] = (1 + math.log(number)) * math.log(n / spread[word])
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors = np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)
+    cosines = vectors @ vectors.T
+    np.fill_diagonal(cosines, 1.0)
+    return np.asarray(cosines, dtype=np.float64)
+
+
+def vendi_score(kernel: NDArray[np.float64]) -> float:
+    """The effective number behind a positive semi-definite kernel with ones on the diagonal."""
+    values = np.linalg.eigvalsh(kernel / len(kernel))
+    values = values[values > 1e-12]
+    return float(np.exp(-(values * np.log(values)).sum()))
+
+
+def diversity(codes: Sequence[str]) -> Diversity:
+    """Measures of a pool; of a single program they are 1 and NaN. Raises ValueError without programs."""
+    if not codes:
+        raise ValueError("no programs")
+    step = -(-len(codes) // MOST)
+    kernel = similarities([words(code) for code in codes[::step]])
+    n = len(kernel)
+    if n == 1:
+        return Diversity(1, 1.0, math.nan, math.nan)
+    mean = (float(kernel.sum()) - n) / (n * (n - 1))
+    others = kernel - 2 * np.eye(n)
+    return Diversity(n, vendi_score(kernel), mean, float(others.max(axis=1).mean()))
