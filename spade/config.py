@@ -571,6 +571,11 @@ class EvalConfig(Section):
     """Fixes items and sampling; keep it equal across runs that are going to be compared."""
     at_end: bool = False
     """Evaluate the last checkpoint when training is done."""
+    compare: bool = True
+    """After an evaluation that belongs to the run, compare it with the start model and with the baselines of
+    equal start and budget that are found; what is missing is named with its command."""
+    results: tuple[str, ...] = ("results/runs",)
+    """Folders in which they are looked for, beside the run's own."""
 
 
 class Config(Section):

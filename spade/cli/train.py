@@ -10,6 +10,7 @@ from typing import Any
 from spade import registry
 from spade.cli.evaluate import evaluate
 from spade.cli.main import add_json, emit, lazy
+from spade.cli.rivals import compare_with_rivals, make_missing, missing_text
 from spade.config import Config
 from spade.config_load import config_digest, dump_yaml, load_config
 from spade.errors import ConfigError, InputError, InterruptedRun
@@ -34,6 +35,11 @@ def add_train(parser: argparse.ArgumentParser) -> bool:
     parser.add_argument(
         "--dry-run", action="store_true", help="check everything, print the resolved config, stop"
     )
+    parser.add_argument(
+        "--with-baselines",
+        action="store_true",
+        help="then evaluate the start model, train the baselines at equal budget, and compare",
+    )
     add_json(parser)
     parser.set_defaults(handler=run)
     return False
@@ -50,11 +56,33 @@ def run(args: argparse.Namespace) -> int:
         emit(args, value, head + dump_yaml(cfg).rstrip())
         return 0
     run_training = lazy("spade.train.loop:run_training")
+    if args.with_baselines:
+        cfg = cfg.model_copy(update={"eval": cfg.eval.model_copy(update={"at_end": True})})
     opened = RunFolder.create_or_resume(cfg, "train", args.command, resume=args.resume or None)
     summary, status = train(cfg, opened, run_training)
     summary = {"run": str(opened.path), "status": status, **summary}
+    if args.with_baselines and status == "finished":
+        make_missing(cfg, opened.path, _trains(run_training))
+    if status == "finished" and cfg.eval.compare and (cfg.eval.at_end or cfg.eval.every):
+        report, missing = compare_with_rivals(cfg, opened.path)
+        summary |= {"comparison": report, "missing": missing_text(missing)}
     emit(args, summary, "\n".join(f"{key}: {_short(value)}" for key, value in summary.items()))
     return 130 if status == "interrupted" else 0
+
+
+def _trains(run_training: Callable[..., Any]) -> Callable[[Config, str], Path]:
+    """Trains one baseline to its end. Raises InterruptedRun when it was stopped."""
+
+    def one(cfg: Config, command: str) -> Path:
+        cfg = with_budget(cfg)
+        check(cfg)
+        folder = RunFolder.create_or_resume(cfg, "train", command)
+        _, status = train(cfg, folder, run_training)
+        if status != "finished":
+            raise InterruptedRun(f"{folder.path} was stopped; the same command goes on")
+        return folder.path
+
+    return one
 
 
 def train(cfg: Config, folder: RunFolder, run_training: Callable[..., Any]) -> tuple[dict[str, Any], str]:

@@ -1,0 +1,94 @@
+"""A run and what it is compared with: found, named when missing, made by one command."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "evals"))
+
+from e2e_cli import Spade
+from test_evals_compare import make, trained
+
+from spade.cli.rivals import compare_with_rivals, missing_text, rivals
+from spade.config import Config
+from spade.errors import InputError
+from spade.runs import RunFolder
+from spade_evals.provenance import Origin
+
+
+def a_run(path: Path, source: str, tokens: float, model: str = "embedded") -> Config:
+    """A finished run that spent `tokens`."""
+    cfg = Config.model_validate(
+        {
+            "name": path.name,
+            "out": str(path),
+            "model": model,
+            "train": {"source": source},
+            "eval": {"suite": "fake"},
+        }
+    )
+    folder = RunFolder.create_or_resume(
+        cfg, "train", f"spade train demo seed=1 out={path} budget.total_tokens=9"
+    )
+    folder.update_record(ledger={"total_tokens": tokens, "plays_plain": 10.0})
+    folder.finish()
+    return cfg
+
+
+async def test_rivals_are_found_by_start_source_and_budget(tmp_path: Path) -> None:
+    cfg = a_run(tmp_path / "own", "self_play", 1000.0)
+    run = tmp_path / "own"
+    with pytest.raises(InputError, match="own was not evaluated on fake; spade eval"):
+        compare_with_rivals(cfg, run)
+    await make(run / "eval", 0.6, trained("own", 0))
+    report, missing = compare_with_rivals(cfg, run)
+    assert [rival.name for rival in missing] == ["base", "fixed-pool", "procedural"]
+    text = missing_text(missing)
+    assert "spade eval --ckpt embedded --suite fake" in text
+    assert "spade train demo seed=1 name=own-fixed-pool train.source=fixed_pool train.steps=" in text
+    assert f" budget.like={run} eval.at_end=true" in text
+    assert [row.label for row in report.rows] == ["own"]
+
+    for name, source, tokens, model, evaluated in (
+        ("pool", "fixed_pool", 1020.0, "embedded", True),
+        ("poor", "fixed_pool", 500.0, "embedded", True),  # another budget
+        ("other", "procedural", 1000.0, "elsewhere", True),  # another start
+        ("blind", "procedural", 1000.0, "embedded", False),  # not evaluated
+    ):
+        a_run(tmp_path / name, source, tokens, model)
+        if evaluated:
+            await make(tmp_path / name / "eval", 0.5, trained(name, 0))
+    await make(tmp_path / "embedded", 0.4, Origin())
+    found = {rival.name: [p.name for p in rival.paths] for rival in rivals(cfg, run)}
+    assert found == {"base": ["embedded"], "fixed-pool": ["pool"], "procedural": []}
+    report, missing = compare_with_rivals(cfg, run)
+    assert [row.label for row in report.rows] == ["embedded", "pool", "own"]
+    assert [rival.name for rival in missing] == ["procedural"]
+    assert (run / "compare" / "compare.html").is_file()
+
+
+def test_one_command_trains_the_run_and_its_rivals(spade: Spade, work: Path, model: list[str]) -> None:
+    """`spade train ... --with-baselines`, twice: the second time everything is there."""
+    few = [
+        "eval.episodes=6", "train.pool_size=3", "seed=5", "name=rivals", "design.designs=4",
+        "play.programs=6", "play.plays=12", "train.checkpoint_every=20",
+    ]  # fmt: skip
+    first = spade("train", "smoke", *model, *few, "--with-baselines", "--json")
+    assert first.code == 0, first.err
+    told = json.loads(first.out)
+    assert told["missing"] == ""
+    labels = [row["label"] for row in told["comparison"]["rows"]]
+    assert labels[1:] == ["rivals-fixed-pool", "rivals-procedural", "rivals"]
+    run = work / "runs" / "rivals-s5"
+    spent = [
+        json.loads((p / "run.json").read_text())["ledger"]["total_tokens"]
+        for p in (run, work / "runs" / "rivals-s5-fixed-pool", work / "runs" / "rivals-s5-procedural")
+    ]
+    assert all(s >= spent[0] for s in spent[1:])
+    again = spade("train", "smoke", *model, *few, "--with-baselines", "--json")
+    assert again.code == 0, again.err
+    assert json.loads(again.out)["comparison"]["comparisons"] == told["comparison"]["comparisons"]
