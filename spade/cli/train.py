@@ -64,10 +64,18 @@ def run(args: argparse.Namespace) -> int:
     if args.with_baselines and status == "finished":
         make_missing(cfg, opened.path, _trains(run_training))
     if status == "finished" and cfg.eval.compare and (cfg.eval.at_end or cfg.eval.every):
-        report, missing = compare_with_rivals(cfg, opened.path)
-        summary |= {"comparison": report, "missing": missing_text(missing)}
+        summary |= _comparison(cfg, opened.path)
     emit(args, summary, "\n".join(f"{key}: {_short(value)}" for key, value in summary.items()))
     return 130 if status == "interrupted" else 0
+
+
+def _comparison(cfg: Config, run: Path) -> dict[str, Any]:
+    """The run beside its rivals, and what is missing of them; a run that cannot be compared says why."""
+    try:
+        report, missing = compare_with_rivals(cfg, run)
+    except InputError as error:
+        return {"comparison": f"none: {error}"}
+    return {"comparison": report, "missing": missing_text(missing)}
 
 
 def _trains(run_training: Callable[..., Any]) -> Callable[[Config, str], Path]:

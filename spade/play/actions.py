@@ -18,9 +18,9 @@ from typing import Any, Protocol
 from spade import registry
 from spade.envs.contract import MAX_ACTION_CHARS as MAX_ACTION_CHARS
 from spade.envs.contract import boxed_content
+from spade.serving.thoughts import OPEN_THOUGHT as OPEN_THOUGHT
+from spade.serving.thoughts import strip_thoughts as strip_thoughts
 from spade.types import GameType, ToolCall
-
-OPEN_THOUGHT, CLOSE_THOUGHT = "<think>", "</think>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,22 +54,6 @@ class Codec(Protocol):
     def wrap(self, text: str) -> str:
         """The text for `step` that carries `text` as the whole action."""
         ...
-
-
-def strip_thoughts(text: str) -> str:
-    """Drop `<think>...</think>` blocks, an unopened thought before `</think>` and an unclosed one after."""
-    kept: list[str] = []
-    position = 0
-    while (start := text.find(OPEN_THOUGHT, position)) >= 0:
-        stop = text.find(CLOSE_THOUGHT, start)
-        if stop < 0:
-            text = text[:start]
-            break
-        kept.append(text[position:start])
-        position = stop + len(CLOSE_THOUGHT)
-    kept.append(text[position:])
-    visible = "".join(kept)
-    return visible.rsplit(CLOSE_THOUGHT, 1)[-1]
 
 
 def last_box(text: str) -> str | None:

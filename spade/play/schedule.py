@@ -5,7 +5,8 @@
 * *free running*: one coroutine an episode; the engine batches what arrives.
 
 A program that breaks ends its own episodes with a fault charged to the program; a worker lost for other
-reasons, or a cancelled completion, is an infrastructure fault. Neither ever becomes a return.
+reasons, a cancelled completion, or a reply that a free-running engine failed to give, is an infrastructure
+fault. Neither ever becomes a return. An engine that fails every episode is broken: then its error is raised.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from spade.config import PlayConfig
 from spade.design.prompts import choose_template
 from spade.envs.contract import solution_actions
 from spade.envs.wire import Op, Request
-from spade.errors import FaultCode, FaultKind, ProgramFault
+from spade.errors import BackendError, FaultCode, FaultKind, ProgramFault
 from spade.play.episode import EpisodeState, Rules
 from spade.serving.policy import Completion, Policy, SamplingParams
-from spade.types import EnvProgram, Episode, Instance
+from spade.types import EnvProgram, Episode, Fault, Instance
 
 if TYPE_CHECKING:
     from spade.envs.sandbox import Sandbox, Worker
@@ -264,6 +265,7 @@ async def _free_running(
     gate = asyncio.Semaphore(IN_FLIGHT)
     rooms = asyncio.Semaphore(sandbox.cfg.max_workers)
     seats, place = _seat(states, shared)
+    lost: list[BackendError] = []
 
     async def seat_life(seat: _Seat) -> None:
         async with rooms:
@@ -279,8 +281,14 @@ async def _free_running(
     async def episode(state: EpisodeState) -> None:
         async with gate:
             while not state.done:
-                await _one_turn([state], policy, place)
+                try:
+                    await _one_turn([state], policy, place)
+                except BackendError as error:
+                    lost.append(error)
+                    state.fail(Fault(FaultKind.INFRASTRUCTURE, "generate", str(error)))
         done.add()
 
     tasks: list[Awaitable[None]] = [seat_life(seat) for seat in seats]
     await asyncio.gather(*tasks)
+    if lost and len(lost) == len(states):
+        raise lost[0]

@@ -75,6 +75,10 @@ class ChatRenderer(Protocol):
         """Ids of a text, special tokens disabled."""
         ...
 
+    def said_ids(self, text: str) -> list[int]:
+        """Ids of what an assistant says: markup of thoughts and calls is made of tokens."""
+        ...
+
     def raw_ids(self, text: str) -> list[int]:
         """Ids of a raw prompt, without a conversation around it."""
         ...
@@ -98,7 +102,8 @@ class ChatRequest:
 
     `tools` are OpenAI function schemas. `stop` are texts that end what is visible of a reply, but no thought.
     `replies[k]` are the sampled ids of the k-th assistant message (None where they are unknown), so that a
-    history is not tokenised anew. `params` without stop tokens takes the renderer's.
+    history is not tokenised anew. `params` without stop tokens takes the renderer's. `begin` is put into the
+    assistant's mouth: the reply goes on from it and holds it (policies of ids only).
     """
 
     messages: Sequence[Message]
@@ -107,6 +112,7 @@ class ChatRequest:
     thinking: bool | None = None
     stop: Sequence[str] = ()
     replies: Sequence[Sequence[int] | None] = ()
+    begin: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +197,8 @@ class ChatPolicy:
 
     def prompt(self, request: ChatRequest) -> list[int]:
         """The ids that a conversation is answered from."""
-        return self.renderer.start(request.messages, request.tools, request.thinking, request.replies)
+        ids = self.renderer.start(request.messages, request.tools, request.thinking, request.replies)
+        return [*ids, *self.renderer.said_ids(request.begin)] if request.begin else ids
 
     def sampling(self, request: ChatRequest, sample: int = 0) -> SamplingParams:
         """The request's parameters for one of its samples: with stop tokens, a seed of the sample's own, and
@@ -208,7 +215,7 @@ class ChatPolicy:
 
     def read(self, request: ChatRequest, prompt: Sequence[int], completion: Completion) -> ChatCompletion:
         """What a completion says."""
-        said = self.renderer.text(completion.token_ids)
+        said = request.begin + self.renderer.text(completion.token_ids)
         opened = OPEN_THOUGHT if self.renderer.opens_thought(request.thinking) else ""
         reasoning, visible = split_thoughts(opened + said)
         text, calls, problems = read_visible(visible, request)

@@ -71,6 +71,11 @@ class RemotePolicy:
             timeout=limits.timeout, drop=limits.drop,
         )  # fmt: skip
 
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """Parameters that this endpoint cannot heed and is not sent, because the user said so."""
+        return tuple(sorted(name for name in self._drop if getattr(self.able, name, "yes") != "yes"))
+
     async def start(self) -> None:
         """Find out what the endpoint can do. Raises `BackendError` when it does not answer."""
         self.able = await probe(self._endpoint, self.model)

@@ -151,6 +151,12 @@ class Renderer:
         """Ids of a text encoded on its own, special tokens disabled."""
         return self._encoder.encode(text)
 
+    def said_ids(self, text: str) -> list[int]:
+        """Ids of what an assistant says: its markup (thoughts, calls) is made of tokens."""
+        stream = Stream(self._encoder)
+        stream.own(text)
+        return stream.close()
+
     def raw_ids(self, text: str) -> list[int]:
         """Ids of a raw prompt as the tokenizer makes them: names of special tokens are those tokens."""
         ids: list[int] = self._tokenizer(text, add_special_tokens=True)["input_ids"]

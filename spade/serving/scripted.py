@@ -78,6 +78,10 @@ class ByteRenderer:
         """The bytes of a text."""
         return list(_bytes(text))
 
+    def said_ids(self, text: str) -> list[int]:
+        """See `Renderer.said_ids`."""
+        return list(_bytes(text))
+
     def raw_ids(self, text: str) -> list[int]:
         """See `Renderer.raw_ids`."""
         return list(_bytes(text))

@@ -20,6 +20,7 @@ from spade.errors import BackendError, InterruptedRun, SandboxError
 from spade.interrupt import StopFlag
 from spade.runs import RunFolder, read_record
 from spade.types import SuiteResult
+from spade_evals.harness.options import HarnessOptions
 
 Capture = pytest.CaptureFixture[str]
 SUITE_RESULT = SuiteResult(
@@ -39,6 +40,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, **things: Any) -> list[str]:
     things = {
         "resolve_ref": lambda ref: ref,
         "check_run": lambda cfg: None,
+        "HarnessOptions": HarnessOptions,
     } | things
 
     def lazy(where: str) -> Any:
@@ -260,7 +262,9 @@ def test_budget_like_becomes_a_number_in_the_digest(monkeypatch: pytest.MonkeyPa
     assert main.main(["train", "smoke", "out=a"]) == 0
     assert main.main(["train", "smoke", "out=b", "budget.like=a"]) == 0
     assert "budget: 777" in capsys.readouterr().out
-    assert read_record("b").config["budget"] == {"total_tokens": 777, "like": None}
+    assert read_record("b").config["budget"] == {
+        "total_tokens": 777, "train_tokens": None, "train_plays": None, "match": "total_tokens", "like": None
+    }  # fmt: skip
 
 
 def test_every_evaluates_kept_checkpoints(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
@@ -377,7 +381,10 @@ def test_corpus_and_pool_stats(capsys: Capture, tmp_path: Path) -> None:
 def test_compare_prints_the_report(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     from spade.cli import compare
 
-    monkeypatch.setattr(compare, "lazy", lambda where: lambda paths, reference, out, suite: "the table")
+    def compared(paths: Any, reference: Any, out: Any, suite: Any, paper: bool) -> str:
+        return "the table"
+
+    monkeypatch.setattr(compare, "lazy", lambda where: compared)
     assert main.main(["compare", "a"]) == 0
     assert "the table" in capsys.readouterr().out
 

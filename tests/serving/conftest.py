@@ -16,6 +16,14 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
 
 
 @pytest.fixture(scope="session")
+def roomy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny checkpoint whose context has room for tools."""
+    folder = tmp_path_factory.mktemp("roomy")
+    tiny.write_model(folder, max_position_embeddings=2048)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tokenizer")
     tiny.write_tokenizer(folder)

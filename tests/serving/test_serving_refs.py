@@ -84,9 +84,9 @@ def test_hub_downloads_only_safe_files(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 async def test_open_chat_speaks_the_checkpoint(llama: tuple[Path, Any]) -> None:
     chat = await open_chat(str(llama[0]), tiny.serving())
-    reply = await chat.chat(TALK, ONE)
+    [reply] = await chat.chat(TALK, params=ONE)
     assert list(reply.prompt_ids) == chat.renderer.start(TALK)
-    assert reply.text == chat.renderer.text(reply.completion.token_ids)
+    assert reply.raw == chat.renderer.text(reply.completion.token_ids)
     await chat.close()
     with pytest.raises(ConfigError, match=r"serving.type is openai"):
         await open_chat(str(llama[0]), tiny.serving(type="openai"))
@@ -168,7 +168,7 @@ async def test_scripted_kinds() -> None:
     async def says(kind: str) -> str:
         chat = await open_chat(f"scripted:{kind}", tiny.serving())
         assert isinstance(chat.policy, Policy)
-        return (await chat.chat(TALK, ONE)).text
+        return (await chat.chat(TALK, params=ONE))[0].text
 
     assert await says("null") == "\\boxed{}"
     assert await says("echo") == "\\boxed{Say ünder 7}"

@@ -11,7 +11,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
@@ -19,7 +19,7 @@ from spade.serving.api.chat import ChatJob
 from spade.serving.api.complete import CompletionJob
 from spade.serving.api.errors import ApiError
 from spade.serving.api.fields import ChatFields, CompletionFields, read_fields
-from spade.serving.api.service import Gone, Service, as_api_error
+from spade.serving.api.service import Gone, Limits, Service, as_api_error
 
 HUNG_UP = 499
 """Status of a request whose client is gone; nobody reads it."""
@@ -43,11 +43,11 @@ def build_app(service: Service) -> Starlette:
         return JSONResponse(card)
 
     async def chat(request: Request) -> Response:
-        fields = read_fields(ChatFields, await read_body(request, service.limits.body_bytes))
+        fields = read_fields(ChatFields, await read_body(request, service.limits))
         return await answer(service, request, ChatJob(service, fields), fields.stream)
 
     async def complete(request: Request) -> Response:
-        fields = read_fields(CompletionFields, await read_body(request, service.limits.body_bytes))
+        fields = read_fields(CompletionFields, await read_body(request, service.limits))
         return await answer(service, request, CompletionJob(service, fields), fields.stream)
 
     async def health(request: Request) -> Response:
@@ -87,20 +87,26 @@ def check_key(service: Service, request: Request) -> None:
         raise ApiError("The API key is missing or wrong.", 401, code="invalid_api_key")
 
 
-async def read_body(request: Request, limit: int) -> bytes:
+async def read_body(request: Request, limits: Limits) -> bytes:
     """The body. Raises ApiError 415 for anything but JSON (which also keeps web pages out: a browser asks
-    before it sends JSON elsewhere), 413 for more than `limit` bytes."""
+    before it sends JSON elsewhere), 413 for one that is too large, 408 for one that takes too long."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError("Send the body as Content-Type: application/json.", 415)
-    large = ApiError(f"The body is larger than {limit} bytes.", 413)
-    if int(request.headers.get("content-length", "0") or 0) > limit:
+    large = ApiError(f"The body is larger than {limits.body_bytes} bytes.", 413)
+    if int(request.headers.get("content-length", "0") or 0) > limits.body_bytes:
         raise large
     body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > limit:
-            raise large
+    try:
+        async with asyncio.timeout(limits.seconds):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > limits.body_bytes:
+                    raise large
+    except TimeoutError:
+        raise ApiError("The body takes too long to arrive.", 408) from None
+    except ClientDisconnect:
+        raise Gone from None
     return bytes(body)
 
 
@@ -109,6 +115,7 @@ async def answer(service: Service, request: Request, job: Any, stream: bool) -> 
     if not stream:
         with service.place():
             return JSONResponse(await service.attend(request, job.whole()))
+    service.check_room()
     chunks = job.stream()
     first = await anext(chunks)  # what cannot be asked fails here, while a status can still be sent
     return StreamingResponse(_events(service, first, chunks), media_type="text/event-stream")

@@ -38,33 +38,43 @@ class ChatJob:
             )
         if service.speaks_chat:
             replies = []
-        tools = read_tools(fields)
+        tools, begin = read_tools(fields)
         params = SamplingParams(
-            max_tokens=fields.max_completion_tokens or fields.max_tokens or 1,
+            max_tokens=fields.max_completion_tokens or fields.max_tokens or ENDPOINT_TOKENS,
             temperature=fields.temperature, top_p=fields.top_p, top_k=max(0, fields.top_k), seed=fields.seed,
             top_logprobs=fields.top_logprobs if fields.logprobs else None,
         )  # fmt: skip
         thinking = fields.chat_template_kwargs.enable_thinking
-        self.request = ChatRequest(messages, tools, params, thinking, fields.stops, replies)
+        self.request = ChatRequest(messages, tools, params, thinking, fields.stops, replies, begin)
+        if begin and (service.speaks_chat or service.chat.renderer.opens_thought(thinking)):
+            raise ApiError(
+                "A call cannot be forced on this model; use tool_choice auto, or switch thinking off.",
+                param="tool_choice",
+            )
         self.id = "chatcmpl-" + hashlib.sha256(self.key + str(time.time_ns()).encode()).hexdigest()[:24]
         self.created = int(time.time())
-        if not (fields.max_completion_tokens or fields.max_tokens):
-            self._take_all_room()
+        self.prompt: list[int] = []
+        if not service.speaks_chat:
+            self._render()
 
-    def _take_all_room(self) -> None:
-        """As many tokens as the context has left, or an endpoint's own share."""
-        room = ENDPOINT_TOKENS
-        if not self.service.speaks_chat:
-            chat = self.service.chat
-            room = chat.policy.context_length - len(chat.prompt(self.request))
-        params = replace(self.request.params, max_tokens=max(1, room))
-        self.request = replace(self.request, params=params)
+    def _render(self) -> None:
+        """Make the prompt. A request that names no limit gets what the context has left."""
+        chat, fields = self.service.chat, self.fields
+        self.prompt = chat.prompt(self.request)
+        room = chat.policy.context_length - len(self.prompt)
+        if room < 1:
+            raise ApiError(
+                f"A prompt of {len(self.prompt)} tokens leaves no room in a context of "
+                f"{chat.policy.context_length}.", param="messages", code="context_length_exceeded",
+            )  # fmt: skip
+        if not (fields.max_completion_tokens or fields.max_tokens):
+            self.request = replace(self.request, params=replace(self.request.params, max_tokens=room))
 
     # --- in one piece ----------------------------------------------------------------------------------
 
     async def whole(self) -> dict[str, Any]:
         """The answer to a request without `stream`."""
-        replies = (await self.service.chat.batch([self.request], self.fields.n))[0]
+        replies = await self._generate()
         self._note(replies)
         choices = [
             {
@@ -112,7 +122,7 @@ class ChatJob:
 
     def _note(self, replies: Sequence[ChatCompletion]) -> None:
         for reply in replies:
-            if not self.service.speaks_chat:
+            if not self.service.speaks_chat and not self.request.begin:
                 self.service.recall.note(self.key, reply)
 
     def _frame(self, kind: str) -> dict[str, Any]:
@@ -144,14 +154,19 @@ class ChatJob:
         if self.fields.stream_options.include_usage:
             yield self._frame("chat.completion.chunk") | {"choices": [], "usage": usage(replies)}
 
-    async def _generate(self, queue: asyncio.Queue[Any]) -> list[ChatCompletion]:
+    async def _generate(self, queue: asyncio.Queue[Any] | None = None) -> list[ChatCompletion]:
+        """All choices; with a queue their tokens are put there while they come."""
         chat, request, n = self.service.chat, self.request, self.fields.n
         if self.service.speaks_chat:
             return (await chat.batch([request], n))[0]
-        prompt = chat.prompt(request)
-        params = [tapped(chat.sampling(request, k), k, queue) for k in range(n)]
-        rows = await chat.policy.generate([prompt] * n, params)
-        return [chat.read(request, prompt, row[0]) for row in rows]
+        params = [chat.sampling(request, k) for k in range(n)]
+        if queue is not None:
+            params = [tapped(p, k, queue) for k, p in enumerate(params)]
+        rows = await chat.policy.generate([self.prompt] * n, params)
+        replies = [chat.read(request, self.prompt, row[0]) for row in rows]
+        if request.begin and not all(reply.tool_calls for reply in replies):
+            raise ApiError("The model wrote no call that can be read; ask again.", 500)
+        return replies
 
     def _last(self, k: int, rest: Sequence[Delta], reply: ChatCompletion) -> list[Chunk]:
         chunks = [self._chunk(k, dict([delta])) for delta in rest]

@@ -21,6 +21,8 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 """Parameters that are not supported, with the values that ask for nothing."""
 
+NESTED = ("stream_options", "chat_template_kwargs")
+
 Count = Annotated[StrictInt, Field(ge=1)]
 Words = Annotated[list[StrictStr], Field(max_length=16)]
 
@@ -111,7 +113,8 @@ def read_fields(kind: type[F], body: bytes) -> F:
         return kind.model_validate(fields)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-    name = ".".join(str(p) for p in first["loc"] if not isinstance(p, str) or p.islower())
+    # Below a field of a union pydantic names the alternatives, which mean nothing to a client.
+    name = ".".join(str(p) for p in first["loc"][: 2 if first["loc"][0] in NESTED else 1])
     if first["type"] == "extra_forbidden":
         raise ApiError(f"Unknown parameter '{name}'; leave it out.", param=name)
     if first["type"] == "missing":

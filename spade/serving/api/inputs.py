@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from spade.serving.api.errors import ApiError
@@ -10,6 +11,7 @@ from spade.serving.thoughts import CLOSE_THOUGHT, OPEN_THOUGHT
 from spade.serving.wire import read_wire_calls
 from spade.types import Message
 
+CALL = "<tool_call>"
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 
 
@@ -67,21 +69,31 @@ def _content(row: dict[str, Any], where: str) -> str:
     raise ApiError(f"{where}.content must be text or text parts.", param=f"{where}.content")
 
 
-def read_tools(fields: ChatFields) -> list[dict[str, Any]]:
-    """The tools that the model is shown. Raises ApiError for a bad tool or an unsupported choice."""
+def read_tools(fields: ChatFields) -> tuple[list[dict[str, Any]], str]:
+    """The tools that the model is shown, and what its reply has to begin with ("" mostly).
+
+    A call is forced by putting its beginning into the model's mouth. Raises ApiError for a bad tool or
+    choice.
+    """
     for number, tool in enumerate(fields.tools):
         function = tool.get("function")
         name = function.get("name") if isinstance(function, dict) else None
         if tool.get("type", "function") != "function" or not isinstance(name, str) or not name:
             raise ApiError(f"tools[{number}] is not a function with a name.", param=f"tools[{number}]")
-    if fields.tool_choice == "none" or not fields.tools:
-        return []
-    if fields.tool_choice != "auto":
+    choice = fields.tool_choice
+    if choice == "none" or (choice == "auto" and not fields.tools):
+        return [], ""
+    if choice == "auto":
+        return fields.tools, ""
+    if choice == "required" and fields.tools:
+        return fields.tools, f"{CALL}\n"
+    function = choice.get("function") if isinstance(choice, dict) else None
+    name = function.get("name") if isinstance(function, dict) else None
+    if name not in [tool["function"]["name"] for tool in fields.tools]:
         raise ApiError(
-            "tool_choice can be auto or none: a model here decides itself whether it calls a tool.",
-            param="tool_choice",
+            "tool_choice must be auto, none, required, or a function of tools.", param="tool_choice"
         )
-    return fields.tools
+    return fields.tools, f'{CALL}\n{{"name": {json.dumps(name)}, "arguments":'
 
 
 def read_prompts(prompt: str | list[Any]) -> list[str | list[int]]:

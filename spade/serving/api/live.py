@@ -45,7 +45,7 @@ class Composer:
         self._ids: list[int] = []
         self._pending = {"reasoning_content": "", "content": ""}
         self._sent = {"reasoning_content": "", "content": ""}
-        self._closed = False
+        self._closed = bool(request.begin)  # a forced call is sent as a whole
 
     def feed(self, ids: Sequence[int]) -> list[Delta]:
         """Take further tokens."""

@@ -54,11 +54,15 @@ class Service:
                 param="model", code="model_not_found",
             )  # fmt: skip
 
+    def check_room(self) -> None:
+        """Raise ApiError 429 when too many requests are at work."""
+        if self.active >= self.limits.waiting:
+            raise ApiError("Too many requests are waiting; try again.", 429, headers={"Retry-After": "1"})
+
     @contextmanager
     def place(self) -> Iterator[None]:
         """A place among the requests at work. Raises ApiError 429 when there are too many."""
-        if self.active >= self.limits.waiting:
-            raise ApiError("Too many requests are waiting; try again.", 429, headers={"Retry-After": "1"})
+        self.check_room()
         self.active += 1
         try:
             yield
