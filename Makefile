@@ -26,7 +26,7 @@ help:
 	@echo "make test         ruff, mypy --strict and the test suite"
 	@echo "make lint         ruff and mypy --strict only"
 	@echo "make results      rewrite results/tables/ from the runs kept in results/runs/"
-	@echo "make soak         10,000 good, broken and hostile programs through the sandbox"
+	@echo "make soak         10,000 good, broken and hostile programs through the sandbox; ten kills of a training run; the games"
 	@echo "make test-extras  install the optional extras, then run the test suite with them"
 	@echo "make clean        remove caches and build output (runs/ and .venv stay)"
 	@echo "make distclean    make clean, and remove .venv"
@@ -103,6 +103,8 @@ test-extras: $(VENV)/.stamp-extras
 
 soak: $(VENV)/.stamp-dev
 	@$(BIN)/python benchmarks/soak.py --programs 10000
+	@SPADE_KILLS=10 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests/train/test_train_kills.py
+	@SPADE_SOAK=1 $(BIN)/python -m pytest tests/evals/test_games_pool.py
 
 # --- published numbers -----------------------------------------------------------------------------------
 # results/runs/<set>/<run>/ holds run.json and eval/*.jsonl; <set>/reference names the rows to compare with, one a

@@ -1,37 +1,48 @@
 """Does the Designer collapse? A table and a plot from finished runs of several settings and seeds.
 
+    python benchmarks/collapse_start.py --out runs/reader
     for seed in 0 1 2; do
-      for config in games collapse; do
-        spade train embedded/$config seed=$seed train.steps=150 budget.total_tokens=null \\
-          train.checkpoint_every=30 train.keep=6 eval.every=30
+      for config in games collapse-answers; do
+        spade train embedded/$config seed=$seed model=runs/reader train.steps=150 budget.total_tokens=null \\
+          design.every=1 design.designs=12 play.programs=6 play.plays=8 play.hinted_plays=6 \\
+          train.checkpoint_every=30 train.keep=6
+        for step in 30 60 90 120 150; do
+          spade eval --ckpt runs/$config-s$seed@$step --suite heldout --limit 560
+        done
       done
     done
-    python benchmarks/collapse.py runs/games-s* runs/collapse-s* --out collapse [--window 30] [--recheck 60]
+    python benchmarks/collapse.py runs/games-s* runs/collapse-answers-s* --recheck 40 \\
+      --out results/tables/collapse
 
-Runs of one config name are one setting; figures are means over its seeds with their range. A *mechanic* is a
-cluster of accepted programs that are equal up to names and constants (`spade.envs.fingerprint.skeleton`);
-their *effective number* is exp(entropy of the clusters' shares). `first` and `last` are the first and the
-last window of that many training steps. With `--recheck` that many accepted programs of the last window are
-judged once more, with their hints, by the validator and the hint checks of `embedded/games`: how many of them
-the default would have refused, and why.
+Runs of one config name are one setting; figures are means over its seeds with their range, and the
+differences of the last window have the 95 % t interval over seeds. A *mechanic* is a cluster of programs that
+are equal up to names and constants (`spade.envs.fingerprint.skeleton`); their *effective number* is
+exp(entropy of the clusters' shares). `first` and `last` are the first and the last window of that many
+training steps. With `--recheck` the last so many accepted programs are judged once more, with their hints, by
+the validator and the hint checks of `embedded/games`: how many of them the default would have refused, and
+why.
+
+All figures are kept in `figures.json`, from which the same command makes table and plot again.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import io
 import json
 import math
-import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tabulate import tabulate
+
+if __package__:
+    from benchmarks.collapse_report import Summary, draw, report
+else:
+    from collapse_report import Summary, draw, report  # run as a script
 
 from spade.config_load import load_config
 from spade.design.parse import extract_code
@@ -40,8 +51,7 @@ from spade.envs.hintcheck import check_hint, check_hint_play, hint_facts
 from spade.envs.sandbox import Sandbox
 from spade.envs.validate import validate_many
 from spade.errors import InputError, ProgramFault
-from spade.files import atomic_write, read_jsonl
-from spade.report.curves import COLOURS
+from spade.files import read_jsonl
 from spade.runs import read_record
 from spade.types import EnvProgram
 
@@ -51,6 +61,7 @@ LUCK = ("other_seed_wins", "no_information", "answer_in_observation", "answer_in
 """Reason codes, besides `floor_*`, of games that are won without a look at them."""
 HINT_ONLY = ("hint_leaks_answer", "hint_leaks_code", "hint_wins_alone")
 """Reason codes of hints that give the game away."""
+DUPLICATE = "duplicate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +72,8 @@ class Run:
     seed: int
     metrics: tuple[Mapping[str, Any], ...]
     designs: tuple[Mapping[str, Any], ...]
-    """Rows of `designs.jsonl`; accepted ones with `structure` and, where both arms were played, `gap`."""
+    """Rows of `designs.jsonl`; sound ones (accepted, or repeats of such) with `structure`, and accepted ones
+    with `gap` where both arms were played."""
     scores: Mapping[int, float]
     """Held-out return by training step."""
     programs: Mapping[str, EnvProgram]
@@ -80,20 +92,19 @@ def read_run(folder: Path) -> Run:
     if not metrics:
         raise InputError(f"{folder} has no finished step")
     gaps = hint_gaps(read_jsonl(folder / "episodes.jsonl"))
-    hints = {d["program"]: d["hint"] for d in read_jsonl(folder / "designs.jsonl") if d["hint_code"] == "ok"}
     designs, programs = [], {}
     for row in read_jsonl(folder / "designs.jsonl"):
         if row["accepted"]:
             code = _code(folder, row)
             row |= {"structure": structure(code), "gap": gaps.get(row["program"])}
+            hint = row["hint"] if row["hint_code"] == "ok" else None
             game_type = record.config["design"]["game_type"]
-            programs[row["program"]] = EnvProgram(
-                row["program"], code, row["skill"], game_type, hint=hints.get(row["program"])
-            )
+            programs[row["program"]] = EnvProgram(row["program"], code, row["skill"], game_type, hint=hint)
+        elif row["code"] == DUPLICATE and (repeated := extract_code(row["text"])) is not None:
+            row["structure"] = structure(repeated)
         designs.append(row)
-    return Run(
-        str(record.config["name"]), record.seed, tuple(metrics), tuple(designs), _scores(folder), programs
-    )
+    name = str(record.config["name"])
+    return Run(name, record.seed, tuple(metrics), tuple(designs), _scores(folder), programs)
 
 
 def _code(folder: Path, row: Mapping[str, Any]) -> str:
@@ -133,11 +144,17 @@ def effective(structures: Sequence[str]) -> float:
     return float(np.exp(-(shares * np.log(shares)).sum())) if structures else math.nan
 
 
+def most_frequent(structures: Sequence[str]) -> float:
+    """Share of the largest cluster."""
+    return Counter(structures).most_common(1)[0][1] / len(structures) if structures else math.nan
+
+
 def figures(run: Run, first: int, last: int) -> dict[str, float]:
     """Numbers over the steps first..last (counted from 1, both included); NaN where there is nothing."""
     designs = [d for d in run.designs if first <= d["step"] <= last]
     good = [d for d in designs if d["accepted"]]
     made = [d["structure"] for d in good]
+    sound = [d["structure"] for d in designs if "structure" in d]
     gaps = [d["gap"] for d in good if d["gap"] is not None]
     hints = [d["hint_code"] for d in good if d["hint_code"] is not None]
     luck = [d["code"].startswith("floor_") or d["code"] in LUCK for d in designs]
@@ -151,14 +168,18 @@ def figures(run: Run, first: int, last: int) -> dict[str, float]:
 
     return {
         "accepted": share([d["accepted"] for d in designs]),
+        "repeats": share([d["code"] == DUPLICATE for d in designs]),
         "mechanics": float(len(set(made))) if made else math.nan,
         "effective": effective(made),
-        "most frequent": Counter(made).most_common(1)[0][1] / len(made) if made else math.nan,
+        "effective, repeats counted": effective(sound),
+        "most frequent": most_frequent(made),
+        "most frequent, repeats counted": most_frequent(sound),
         "hint decides": share([g >= DECIDES for g in gaps]),
         "refused: luck": share(luck),
         "refused: hint": share([code in HINT_ONLY for code in hints]),
         "regret": mean("regret"),
         "return": mean("return_plain"),
+        "return with hint": mean("return_hinted"),
     }
 
 
@@ -168,93 +189,19 @@ def windows(run: Run, width: int) -> list[tuple[int, int]]:
     return [(a, b - 1) for a, b in zip(starts, [*starts[1:], run.steps + 1], strict=True)]
 
 
-def cell(values: Sequence[float]) -> str:
-    """Mean of the known values with their range."""
-    known = [v for v in values if not math.isnan(v)]
-    if not known:
-        return "\N{EN DASH}"
-    mean = f"{np.mean(known):.2f}"
-    return mean if len(known) == 1 else f"{mean} ({min(known):.2f} to {max(known):.2f})"
-
-
-def table(runs: Mapping[str, Sequence[Run]], width: int) -> str:
-    """Markdown: a row for each figure, two columns (first, last window) for each setting."""
-    head, rows = ["mean over seeds (range)"], defaultdict(list)
-    for name, seeds in runs.items():
-        head += [f"{name}, first", f"{name}, last"]
-        for at in (0, -1):
-            found = [figures(run, *windows(run, width)[at]) for run in seeds]
-            for key in found[0]:
-                rows[key].append(cell([f[key] for f in found]))
-    seeds_of = {name: ", ".join(str(r.seed) for r in seeds) for name, seeds in runs.items()}
-    about = "; ".join(f"{name}: seeds {seeds}" for name, seeds in seeds_of.items())
-    body = _markdown([[k, *v] for k, v in rows.items()], head)
-    return f"{body}\n\nWindows of {width} steps. {about}.\n\n{_score_table(runs)}"
-
-
-def _score_table(runs: Mapping[str, Sequence[Run]]) -> str:
-    steps = sorted({step for seeds in runs.values() for run in seeds for step in run.scores})
-    if not steps:
-        return "No held-out results in these runs; train them with eval.every=N."
-    rows = [
-        [name, *(cell([run.scores[s] for run in seeds if s in run.scores]) for s in steps)]
-        for name, seeds in runs.items()
-    ]
-    return _markdown(rows, ["held-out return", *(f"step {s}" for s in steps)])
-
-
-def _markdown(rows: Sequence[Sequence[str]], head: Sequence[str]) -> str:
-    return tabulate(rows, headers=head, tablefmt="github", disable_numparse=True)
-
-
-def draw(runs: Mapping[str, Sequence[Run]], width: int, path: Path) -> None:
-    """Four panels over training steps, a colour a setting, a thin line a seed; PNG or SVG by the suffix."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11, 7), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(2, 2)
-    panels: list[tuple[str, Callable[[Run], tuple[list[float], list[float]]]]] = [
-        ("Effective number of mechanics", lambda run: _line(run, "effective", width)),
-        ("Share of games that the hint decides", lambda run: _line(run, "hint decides", width)),
-        ("Regret", lambda run: _line(run, "regret", width)),
-        ("Held-out return", lambda run: ([float(s) for s in run.scores], list(run.scores.values()))),
-    ]
-    for axis, (title, line) in zip(axes.flat, panels, strict=True):
-        for (name, seeds), colour in zip(runs.items(), COLOURS * len(runs), strict=False):
-            lines = [line(run) for run in seeds]
-            for x, y in lines:
-                axis.plot(x, y, color=colour, linewidth=0.8, alpha=0.5)
-            xs = [x for x, _ in lines if x]
-            if xs and all(x == xs[0] for x in xs):
-                mean = np.nanmean([y for _, y in lines if y], axis=0)
-                axis.plot(xs[0], mean, color=colour, marker="o", markersize=3, linewidth=2, label=name)
-            else:
-                axis.plot([], [], color=colour, label=name)
-        axis.set_title(title, fontsize=11)
-        axis.set_xlabel("training step")
-        axis.grid(alpha=0.25)
-        axis.legend(fontsize=8, frameon=False)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=path.suffix.removeprefix("."), dpi=120)
-    atomic_write(path, buffer.getvalue())
-
-
-def _line(run: Run, key: str, width: int) -> tuple[list[float], list[float]]:
+def summarise(run: Run, width: int, count: int) -> Summary:
+    """All figures of one run; `count` late programs are judged once more."""
     spans = windows(run, width)
-    values = [figures(run, *span)[key] for span in spans]
-    known = [(float(b), v) for (_, b), v in zip(spans, values, strict=True) if not math.isnan(v)]
-    return [x for x, _ in known], [y for _, y in known]
+    again = asyncio.run(recheck(run, count)) if count else {}
+    return Summary(
+        run.name, run.seed, spans, [figures(run, *span) for span in spans], dict(run.scores), again
+    )
 
 
-async def recheck(run: Run, width: int, count: int) -> dict[str, float]:
-    """Shares of accepted programs of the last window that `embedded/games` refuses, by kind of reason."""
+async def recheck(run: Run, count: int) -> dict[str, float]:
+    """Shares of the last accepted programs that `embedded/games` refuses, by kind of reason."""
     cfg = load_config("embedded/tools" if _is_tools(run) else "embedded/games")
-    first, last = windows(run, width)[-1]
-    late = [d["program"] for d in run.designs if d["accepted"] and first <= d["step"] <= last]
-    chosen = random.Random(0).sample(late, min(count, len(late)))
-    programs = [run.programs[i] for i in chosen]
+    programs = [run.programs[d["program"]] for d in run.designs if d["accepted"]][-count:]
     async with await Sandbox.start(cfg.sandbox) as sandbox:
         verdicts = await validate_many(programs, sandbox, cfg.validator)
         hints = [await _hint_code(p, sandbox, cfg.hints.max_words, cfg.validator.floor_max) for p in programs]
@@ -288,31 +235,46 @@ async def _hint_code(program: EnvProgram, sandbox: Sandbox, max_words: int, floo
     return result.code
 
 
+def read_summaries(path: Path) -> list[Summary]:
+    """Figures kept by an earlier call; JSON has no NaN, so null stands for it."""
+    rows = json.loads(path.read_text(encoding="utf-8"))
+    for row in rows:
+        row["figures"] = [{k: math.nan if v is None else v for k, v in f.items()} for f in row["figures"]]
+        row["scores"] = {int(step): score for step, score in row["scores"].items()}
+        row["spans"] = [(first, last) for first, last in row["spans"]]
+    return [Summary(**row) for row in rows]
+
+
+def write_summaries(path: Path, summaries: Sequence[Summary]) -> None:
+    """Inverse of `read_summaries`."""
+    rows = [asdict(s) for s in summaries]
+    for row in rows:
+        row["figures"] = [{k: None if math.isnan(v) else v for k, v in f.items()} for f in row["figures"]]
+    path.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+
+
 def main(argv: Sequence[str] | None = None) -> None:
-    """Read the runs, write `collapse.md` and the plot."""
+    """Read the runs, write `collapse.md`, `figures.json` and the plot."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
+    parser.add_argument(
+        "runs", nargs="+", type=Path, metavar="RUN", help="run folders, or a figures.json in their place"
+    )
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--window", type=int, default=30, help="training steps of a window")
     parser.add_argument("--format", choices=["png", "svg"], default="png")
     parser.add_argument("--recheck", type=int, default=0, metavar="N", help="programs a run judged once more")
     args = parser.parse_args(argv)
-    runs: dict[str, list[Run]] = defaultdict(list)
-    for folder in args.runs:
-        run = read_run(folder)
-        runs[run.name].append(run)
-    text = f"# Collapse of the Designer\n\n{table(runs, args.window)}\n"
-    if args.recheck:
-        found = {
-            name: [asyncio.run(recheck(run, args.window, args.recheck)) for run in seeds]
-            for name, seeds in runs.items()
-        }
-        keys = list(next(iter(found.values()))[0])
-        rows = [[key, *(cell([f[key] for f in seeds]) for seeds in found.values())] for key in keys]
-        text += f"\n{_markdown(rows, ['judged once more', *found])}\n"
+    summaries: list[Summary] = []
+    for path in args.runs:
+        if path.suffix == ".json":
+            summaries += read_summaries(path)
+        else:
+            summaries.append(summarise(read_run(path), args.window, args.recheck))
     args.out.mkdir(parents=True, exist_ok=True)
+    text = report(summaries)
     (args.out / "collapse.md").write_text(text, encoding="utf-8")
-    draw(runs, args.window, args.out / f"collapse.{args.format}")
+    write_summaries(args.out / "figures.json", summaries)
+    draw(summaries, args.out / f"collapse.{args.format}")
     print(text)
 
 

@@ -52,6 +52,8 @@ class FaultKind(StrEnum):
     """Server, worker killed from outside, disk: nobody pays, the pair is dropped and counted."""
     GRADER = "grader"
     """A grader failed on its own reference answer."""
+    USER = "user"
+    """The simulated user of a conversation could not go on: not the tested model's doing, no score."""
 
 
 class FaultCode(StrEnum):

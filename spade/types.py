@@ -441,6 +441,8 @@ class ItemResult:
     end: str
     tokens: int
     text: str = ""
+    facts: dict[str, float] = field(default_factory=dict)
+    """Numbers about the item besides its value, such as the turns it took; the suite says what they mean."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,7 @@ STANDARD_LIBRARY_ONLY = (
     "spade.envs.solution_worker",
     "spade_evals.grade.calls",
     "spade_evals.grade.calls_reader",
+    "spade_evals.grade.characters",
     "spade_evals.suites.bfcl.host",
 )
 HEAVY = ("torch", "transformers", "tokenizers", "pandas", "scipy", "matplotlib", "datasets", "accelerate")

@@ -22,6 +22,7 @@ from spade.errors import BackendError, FaultKind
 from spade.play.actions import OPEN_THOUGHT
 from spade.rng import child_seed
 from spade.serving.policy import Completion, SamplingParams
+from spade.serving.stopping import StopTexts
 from spade.types import Fault, Instance, Outcome, Scored, StopReason
 from spade_evals.answers import Answer, AnswerLog, Key
 from spade_evals.presets import Ask
@@ -152,17 +153,26 @@ class Asker:
         if not requests:
             return []
         if not getattr(policy, "privileged", False):
-            params = [r.params for r in requests if r.params is not None]
+            params = [self._stopping(r.params) for r in requests if r.params is not None]
             answers = await policy.generate([r.prompt_ids for r in requests], params)
             return [answer[0] for answer in answers]
         out = []
         for r in requests:  # told just before it is asked, since samples of one question share a prompt
             solution = self.task.solution(r.question)
             said = [] if solution is None else [solution]
-            policy.tell(r.prompt_ids, said, Instance(r.question.id, r.sample))  # type: ignore[attr-defined]
+            told = Instance(r.question.id, r.sample)
+            policy.tell(r.prompt_ids, said, told, whole=self.task.markup)  # type: ignore[attr-defined]
             assert r.params is not None
             out.append((await policy.generate([r.prompt_ids], r.params))[0][0])
         return out
+
+    def _stopping(self, params: SamplingParams) -> SamplingParams:
+        """With a watch over stop texts, made anew for every attempt: engines that heed it stop early. What is
+        graded stays the same, since the answer ends before the first stop text anyway."""
+        if not self.ask.stop:
+            return params
+        watch = StopTexts(self.setting.chat.renderer, self.ask.stop, self._opened)
+        return replace(params, stop_when=watch)
 
     # --- grading ---------------------------------------------------------------------------------------
 
@@ -174,14 +184,17 @@ class Asker:
         text, end, tokens = "", "context", 0
         if completion is not None:
             text = self.setting.chat.renderer.text(completion.token_ids)
+            text = OPEN_THOUGHT + text if self._opened else text
             end, tokens = ENDS[completion.stop], len(completion.token_ids)
+            if visible_answer(text, self.ask.stop) != visible_answer(text):
+                end = "stop"  # whatever a limit cut came after the answer
         question = request.question
         answer = Answer(
             item_id=question.id, sample=request.sample,
             part=question.part or self.task.name, cluster=question.cluster or question.id,
             outcome=Scored(0.0, False), end=end, tokens=tokens,
-            text=OPEN_THOUGHT + text if self._opened and completion is not None else text,
-            verdict="", extracted="", detail="", expected=shown(question.reference), prompt=request.prompt,
+            text=text, verdict="", extracted="", detail="", expected=shown(question.reference),
+            prompt=request.prompt,
             name=question.name, defective=self.task.is_defective(question),
             prompt_tokens=len(request.prompt_ids), seconds=round(seconds, 3),
         )  # fmt: skip
@@ -220,7 +233,7 @@ async def grade_again(
 ) -> Answer | None:
     """The answer with its grade, from its text alone; None when the grader was lost `TRIES` times."""
     for _ in range(TRIES):
-        grade = await judge(task, visible_answer(answer.text, ask.stop), answer.cut, question, setting)
+        grade = await judge(task, task.visible(answer.text, ask.stop), answer.cut, question, setting)
         if not (isinstance(grade, Fault) and grade.kind is FaultKind.INFRASTRUCTURE):
             return _graded(answer, grade, task, question)
     return None
@@ -230,12 +243,13 @@ def _graded(answer: Answer, grade: Grade | Fault, task: Task, question: Question
     defective = task.is_defective(question)
     if isinstance(grade, Fault):
         return replace(
-            answer, outcome=grade, verdict="", extracted="", detail=grade.detail, defective=defective
-        )
+            answer, outcome=grade, verdict="", extracted="", detail=grade.detail, defective=defective,
+            parts={},
+        )  # fmt: skip
     outcome: Outcome = Scored(grade.value, grade.verdict is GradeVerdict.CORRECT)
     return replace(
         answer, outcome=outcome, verdict=grade.verdict.value, extracted=grade.extracted,
-        detail=grade.detail, defective=defective,
+        detail=grade.detail, defective=defective, parts=grade.parts,
     )  # fmt: skip
 
 

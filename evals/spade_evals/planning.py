@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,8 @@ class Options:
     """Take data files that are not the pinned ones."""
     regrade: bool = False
     """Grade stored answers again instead of asking."""
+    user: str = ""
+    """Reference of the policy that plays the user; empty = the preset's, or none."""
 
 
 @dataclass(slots=True)
@@ -72,9 +74,17 @@ class Plan:
 
 
 def planned(
-    task: Task, loaded: Questions, ask: Ask, *, limit: int | None, seed: int, who: Sequence[str]
+    task: Task,
+    loaded: Questions,
+    ask: Ask,
+    *,
+    limit: int | None,
+    seed: int,
+    who: Sequence[str],
+    more: Mapping[str, Any] | None = None,
 ) -> Plan:
-    """The plan for a loaded task. `who` names what answers: the hashes of setup and checkpoint.
+    """The plan for a loaded task. `who` names what answers: the hashes of setup and checkpoint; `more` is the
+    task's own part of the protocol.
 
     Raises ConfigError when the prompt does not fit the questions.
     """
@@ -89,6 +99,7 @@ def planned(
         "sampling": plain(ask.sampling),
         "seed": seed,
         "grader": task.grader,
+        **({"more": dict(more)} if more else {}),
     }
     asked = {key: value for key, value in protocol.items() if key != "grader"}
     return Plan(task, loaded, questions, ask, protocol, digest([asked, *who]))

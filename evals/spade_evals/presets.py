@@ -4,6 +4,7 @@ r"""Presets: prompt templates, samples per question, sampling and limits, as YAM
     prompts: {boxed: "{question}\nPut your answer in \\boxed{}."}     # by the style of a task
     defaults: {n: 4, temperature: 0.6, max_tokens: 4096}
     tasks: {aime25: {n: 32}}                                          # over the defaults, by task
+    user: {ref: "openai:MODEL@URL", temperature: 0.0}                 # who plays the user in conversations
 
 `paper`, `paper-offline` and `smoke` lie beside this module. What a preset says for a task (`Ask`) is part of
 the task's protocol, so results under different presets are never compared.
@@ -48,11 +49,14 @@ class Ask:
     template: str = ""
     system: str = ""
     """System message; empty = none."""
+    variant: str = ""
+    """Which way of grading, for tasks that have several; empty = the task's first. It is part of the grader's
+    name, so that stored answers are graded again under another one."""
 
     @property
     def sampling(self) -> dict[str, Any]:
         """What goes into the protocol besides the prompt."""
-        return {k: v for k, v in asdict(self).items() if k not in ("style", "template", "system")}
+        return {k: v for k, v in asdict(self).items() if k not in LATER}
 
     @property
     def prompt_hash(self) -> str:
@@ -67,8 +71,14 @@ class Ask:
         return (*opening, Message("user", fill(self.template, {**values, "question": prompt})))
 
 
+LATER = ("style", "template", "system", "variant")
+"""Settings that enter the protocol elsewhere: by the prompt's hash, by the task, or by the grader's name."""
+
 KEYS = tuple(f.name for f in fields(Ask) if f.name not in ("template", "system"))
 """Keys of `defaults` and of each task."""
+
+USER_KEYS = ("ref", "temperature", "top_p", "top_k", "max_tokens", "thinking")
+"""Keys of `user`."""
 
 
 def fill(template: str, values: Mapping[str, str]) -> str:
@@ -86,6 +96,12 @@ class Preset:
     prompts: dict[str, str] = field(default_factory=dict)
     defaults: dict[str, Any] = field(default_factory=dict)
     tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
+    user: dict[str, Any] = field(default_factory=dict)
+    """Who plays the user in conversations (`ref`), and its sampling."""
+
+    def user_ask(self, own: Ask) -> Ask:
+        """Sampling of the user, over what the task says itself."""
+        return replace(own, **{key: value for key, value in self.user.items() if key != "ref"})
 
     def ask(
         self, task: str, style: str, template: str, *, n: int, max_tokens: int, samples: int | None = None
@@ -138,6 +154,9 @@ def preset_of(tree: Any, where: str, name: str = "") -> Preset:
     defaults = _settings(tree.get("defaults") or {}, "defaults", where)
     tasks = tree.get("tasks") or {}
     _section(tasks, where, "tasks", None)
+    user = tree.get("user") or {}
+    _section(user, where, "user", USER_KEYS)
+    _is(user.get("ref", ""), str, "text", "user.ref", where)
     return Preset(
         name=str(tree.get("name") or name),
         about=tree.get("about", ""),
@@ -145,7 +164,15 @@ def preset_of(tree: Any, where: str, name: str = "") -> Preset:
         prompts=dict(prompts),
         defaults=defaults,
         tasks={task: _settings(said or {}, f"tasks.{task}", where) for task, said in tasks.items()},
+        user={
+            **_settings({k: v for k, v in user.items() if k != "ref"}, "user", where),
+            **_only(user, "ref"),
+        },
     )
+
+
+def _only(tree: dict[str, Any], key: str) -> dict[str, Any]:
+    return {key: tree[key]} if key in tree else {}
 
 
 def _settings(tree: Any, at: str, where: str) -> dict[str, Any]:

@@ -27,8 +27,8 @@ END = 8 * 2**20
 
 CHECKPOINTS = "checkpoints"
 
-PROBE = (Message("user", "u"),)
-"""Rendered to tell chat templates apart."""
+PROBE = (Message("user", "u"), Message("assistant", "a"), Message("user", "v"))
+"""Rendered, its first message alone and with thinking on and off too, to tell chat templates apart."""
 
 PACKAGES = ("numpy", "math-verify", "sympy", "reasoning-gym", "datasets")
 """Versions noted with a result: they load data and grade."""
@@ -146,22 +146,32 @@ def _tokens(rows: list[dict[str, float]], record: RunRecord, step: int | None) -
     return float(total) if total is not None and step is None else None
 
 
+def _template_hash(chat: ChatPolicy) -> str:
+    start = chat.renderer.start
+    shown = [start(PROBE), *(start(PROBE[:1], thinking=thinking) for thinking in (None, True, False))]
+    return content_id(repr(shown))[:16]
+
+
 def setup_of(chat: ChatPolicy) -> dict[str, Any]:
     """What produces the answers besides weights and protocol: engine, versions, number type, chat template.
 
     `key` hashes it; `notes` says what the engine leaves out of the sampling that it is asked for.
     """
     policy = chat.policy
-    known = {
+    known: dict[str, Any] = {
         "engine": type(policy).__name__,
         "spade": __version__,
         "dtype": str(getattr(policy, "dtype", "")),
         "context_length": policy.context_length,
-        "template": content_id(repr(chat.renderer.start(PROBE)))[:16],
+        "template": _template_hash(chat),
     }
     if known["dtype"]:
         known |= {name: version(name) for name in ("torch", "transformers")}
-    notes = [] if policy.exact_tokens else ["the endpoint is not sent top_k; its tokens are counted in bytes"]
+    dropped: tuple[str, ...] = getattr(policy, "dropped", ())
+    notes = [] if policy.exact_tokens else ["the tokens of an endpoint are counted in bytes of text"]
+    if dropped:
+        known["dropped"] = list(dropped)
+        notes.append(f"the endpoint is not sent {', '.join(dropped)}")
     packages = {name: version(name) for name in PACKAGES if find_spec(name.replace("-", "_"))}
     return {
         **known,

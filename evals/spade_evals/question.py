@@ -18,11 +18,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from spade.errors import FaultCode, FaultKind, InputError, ProgramFault
+from spade.errors import ConfigError, FaultCode, FaultKind, InputError, ProgramFault
 from spade.play.actions import OPEN_THOUGHT, strip_thoughts
+from spade.registry import suggestion
 from spade.types import Fault, Message, content_id
 from spade_evals.data import DataAbsent as DataAbsent
 from spade_evals.data import Row, Source, load_rows
+from spade_evals.presets import Ask
 from spade_evals.suite import Setting
 
 
@@ -39,6 +41,8 @@ class GradeVerdict(StrEnum):
     """The grader took too long on this answer; it accepts the reference."""
     UNGRADABLE = "ungradable"
     """The grader raised on this answer; it accepts the reference."""
+    REFUSED = "refused"
+    """The answer holds a call that may not be run; nothing of that reply was run."""
 
 
 class GraderTimeout(Exception):
@@ -49,6 +53,10 @@ class GraderLost(Exception):
     """Raised by `Task.grade`: the grader was killed from outside. The sample is tried again."""
 
 
+class UserFailed(Exception):
+    """Raised by `Task.grade`: the simulated user could not go on. The sample has no score."""
+
+
 @dataclass(frozen=True, slots=True)
 class Grade:
     """Verdict on one answer. `value` is in [0, 1]; `extracted` is what was read from the answer."""
@@ -57,6 +65,8 @@ class Grade:
     value: float = 0.0
     extracted: str = ""
     detail: str = ""
+    parts: dict[str, float] = field(default_factory=dict)
+    """Further numbers by name, such as `process`; reported beside the value, never part of it."""
 
     @staticmethod
     def of(correct: bool, extracted: str = "", detail: str = "") -> Grade:
@@ -128,6 +138,30 @@ class Task:
     data: Source
     defects: Mapping[str, str] = {}
     """Name or id of a question -> what is known to be wrong with it."""
+    markup: bool = False
+    """Whether `solution` is a reply as it stands, with the markup that the prompt asks for."""
+    variants: tuple[str, ...] = ()
+    """Ways to grade that a preset's `variant` may name; the first is the default."""
+
+    def configured(self, ask: Ask) -> Task:
+        """The task as the preset asks for it. Raises ConfigError for a variant or style it does not have."""
+        if ask.variant and ask.variant not in self.variants:
+            raise ConfigError(
+                f"{self.name} has no variant '{ask.variant}'{suggestion(ask.variant, self.variants)}"
+            )
+        return self
+
+    def protocol(self, setting: Setting) -> dict[str, Any]:
+        """What answers depend on besides data, prompt and sampling; plain JSON."""
+        return {}
+
+    def lacks(self, setting: Setting) -> tuple[str, str] | None:
+        """What the task cannot run for want of besides data: why, and what to add to the command."""
+        return None
+
+    def visible(self, text: str, stop: Sequence[str]) -> str:
+        """The part of a stored reply that is graded."""
+        return visible_answer(text, stop)
 
     def read(self, rows: list[Row]) -> list[Question]:
         """Questions in playing order out of the rows of all data files. Must be deterministic."""
@@ -148,7 +182,7 @@ class Task:
         """
         loaded = load_rows(self.data, self.name, root, allow_changed)
         try:
-            questions = _numbered(self.read(loaded.rows))
+            questions = numbered(self.read(loaded.rows))
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             files = ", ".join(file.path for file in self.data.files)
             raise InputError(f"{files} does not have the form of {self.name} ({error!r})") from error
@@ -164,7 +198,8 @@ class Task:
         return question.id in self.defects or (bool(question.name) and question.name in self.defects)
 
 
-def _numbered(questions: Sequence[Question]) -> list[Question]:
+def numbered(questions: Sequence[Question]) -> list[Question]:
+    """The questions with `copy` set where the same content stands again, so that ids are unique."""
     seen: Counter[str] = Counter()
     out = []
     for question in questions:
@@ -213,6 +248,8 @@ async def judge(task: Task, answer: str, cut: bool, question: Question, setting:
 async def _blame(error: Exception, task: Task, question: Question, setting: Setting) -> Grade | Fault:
     if _lost(error):
         return Fault(FaultKind.INFRASTRUCTURE, "grade", f"grader lost: {error}"[:300])
+    if isinstance(error, UserFailed):
+        return Fault(FaultKind.USER, "converse", str(error)[:300])
     reference = await grade_reference(task, question, setting)
     if isinstance(reference, Fault):
         return reference

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +23,10 @@ from spade.files import plain, read_json, write_json
 from spade.report.progress import Counter, counter
 from spade.types import ItemResult, Scored
 from spade_evals.answers import Answer, AnswerLog, key_of
-from spade_evals.asking import Asker, grade_again, together
+from spade_evals.asking import Asker, OnAnswer, grade_again, together
 from spade_evals.data import DataAbsent
+from spade_evals.dialogue import DialogueTask
+from spade_evals.dialogue_run import DialogueAsker
 from spade_evals.planning import Options as Options
 from spade_evals.planning import Plan, digest, planned
 from spade_evals.presets import Ask, load_preset
@@ -33,6 +35,7 @@ from spade_evals.question import Questions, QuestionSuite, Task
 from spade_evals.runner import FORMAT, Subject, task_name
 from spade_evals.suite import Setting, summarise
 from spade_evals.task_report import SuiteReport, TaskReport
+from spade_evals.users import OpenUser
 
 if TYPE_CHECKING:
     from spade.envs.sandbox import Sandbox
@@ -52,15 +55,20 @@ async def ask_suite(
     seed: int = 0,
     options: Options | None = None,
     quiet: bool = False,
+    user: OpenUser | None = None,
 ) -> SuiteReport:
-    """Ask all tasks of a suite with an open policy; what is stored in `out` is not asked again.
+    """Ask all tasks of a suite with an open policy; what is stored in `out` is not asked again. `user` plays
+    the user in tasks that need one.
 
     Raises ConfigError for a bad preset, InputError for damaged or changed data, BackendError when the engine
     fails (what was finished stays on disk).
     """
     options = options or Options()
     setting = Setting(chat, sandbox, PlayConfig(), seed)  # type: ignore[arg-type]
-    run = _Run(suite, subject, seed, options, _folder(out, suite, subject, seed, options), setup_of(chat))
+    if user is not None:
+        setting = replace(setting, user=user.chat, user_key=user.key)
+    folder = _folder(out, suite, subject, seed, options)
+    run = _Run(suite, subject, setting, options, folder, setup_of(chat))
     run.plan()
     run.write()
     for plan in run.plans:
@@ -69,7 +77,7 @@ async def ask_suite(
         bar = counter(len(plan.questions) * plan.ask.n, f"{plan.task.name} on {subject.ref}")
         with log, nullcontext() if quiet else bar as progress:
             await _regrade(plan, log, setting, everything=False)
-            asker = Asker(plan.task, plan.ask, setting, log, _Note(progress, log))
+            asker = _asker(plan, setting, log, _Note(progress, log))
             try:
                 await asker.run(plan.questions)
             finally:
@@ -99,7 +107,7 @@ async def regrade_suite(
         raise InputError(f"{folder} holds no answers to grade again; leave out --regrade to get some")
     tree = read_json(folder / RUN, "evaluation result")
     setting = Setting(chat, sandbox, PlayConfig(), seed)  # type: ignore[arg-type]
-    run = _Run(suite, subject, seed, options, folder, tree["setup"])
+    run = _Run(suite, subject, setting, options, folder, tree["setup"])
     run.plan(tree["tasks"])
     for plan in run.plans:
         log = AnswerLog(folder / f"{plan.task.name}.jsonl", plan.asked, plan.task.grader)
@@ -107,6 +115,12 @@ async def regrade_suite(
             await _regrade(plan, log, setting, everything=True)
             plan.answers = list(log.answers.values())
     return run.write(finished=True)
+
+
+def _asker(plan: Plan, setting: Setting, log: AnswerLog, note: OnAnswer) -> Asker | DialogueAsker:
+    kind: Any = DialogueAsker if isinstance(plan.task, DialogueTask) else Asker
+    made: Asker | DialogueAsker = kind(plan.task, plan.ask, setting, log, note)
+    return made
 
 
 async def _regrade(plan: Plan, log: AnswerLog, setting: Setting, everything: bool) -> None:
@@ -140,12 +154,12 @@ class _Run:
         self,
         suite: QuestionSuite,
         subject: Subject,
-        seed: int,
+        setting: Setting,
         options: Options,
         folder: Path,
         setup: dict[str, Any],
     ) -> None:
-        self.suite, self.subject, self.seed = suite, subject, seed
+        self.suite, self.subject, self.setting, self.seed = suite, subject, setting, setting.seed
         self.options, self.folder, self.setup = options, folder, setup
         self.plans: list[Plan] = []
         self.absent: list[TaskReport] = []
@@ -160,6 +174,9 @@ class _Run:
             if stored is not None and known is None:
                 reason, command = row.get("reason", "never asked"), row.get("command", "")
                 self.absent.append(TaskReport(task.name, "not run", reason, command))
+                continue
+            if stored is None and (lack := task.lacks(self.setting)) is not None:
+                self.absent.append(TaskReport(task.name, "not run", *lack))
                 continue
             try:
                 loaded = task.load(self.options.data_root, self.options.allow_changed)
@@ -177,12 +194,16 @@ class _Run:
                 )
             else:
                 ask = Ask(**{**known, "stop": tuple(known["stop"])})
-            self.plans.append(self._planned(task, loaded, ask))
+            task = task.configured(ask)
+            if preset is not None and isinstance(task, DialogueTask):
+                task.user_ask = preset.user_ask(task.user_ask)
+            more = task.protocol(self.setting) if stored is None else row["protocol"].get("more")
+            self.plans.append(self._planned(task, loaded, ask, more))
         self._same_questions(stored)
 
-    def _planned(self, task: Task, loaded: Questions, ask: Ask) -> Plan:
+    def _planned(self, task: Task, loaded: Questions, ask: Ask, more: dict[str, Any] | None) -> Plan:
         options, who = self.options, [self.setup["key"], self.subject.checkpoint]
-        return planned(task, loaded, ask, limit=options.limit, seed=self.seed, who=who)
+        return planned(task, loaded, ask, limit=options.limit, seed=self.seed, who=who, more=more)
 
     def _same_questions(self, stored: dict[str, Any] | None) -> None:
         for plan in self.plans if stored is not None else ():
@@ -208,7 +229,7 @@ class _Run:
         by_name = {p.task.name: p.report() for p in self.plans}
         by_name |= {report.name: report for report in self.absent}
         tasks = tuple(by_name[t.name] for t in self.suite.tasks if t.name in by_name)
-        rows = [_result(answer) for plan in self.plans for answer in plan.answers]
+        rows = [result_of(answer) for plan in self.plans for answer in plan.answers]
         played = {q.part or p.task.name for p in self.plans for q in p.questions}
         if not self.options.allow_missing:
             played |= {report.name for report in self.absent}
@@ -266,7 +287,8 @@ class _Run:
         }
 
 
-def _result(answer: Answer) -> ItemResult:
+def result_of(answer: Answer) -> ItemResult:
+    """The part of an answer that scores are made of."""
     return ItemResult(
         answer.item_id, answer.part, answer.cluster, answer.sample, answer.outcome, answer.end, answer.tokens
     )

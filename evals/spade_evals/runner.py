@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from spade import registry
 from spade.config import PlayConfig, SandboxConfig, ServingConfig
-from spade.errors import FaultKind, InputError
+from spade.errors import ConfigError, FaultKind, InputError
 from spade.files import append_lines, cut_torn_line, plain, read_jsonl, write_json
 from spade.report.progress import Counter, counter
 from spade.types import Fault, Item, ItemResult, SuiteResult, from_json
+from spade_evals.harness.options import PREFIX, HarnessOptions
 from spade_evals.provenance import Origin, checkpoint_hash, origin_of, require_folder, run_of, step_of
 from spade_evals.suite import EvalProtocol, Setting, Suite, protocol_of, summarise
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from spade.serving.launch import ChatPolicy
     from spade_evals.question_run import Options
     from spade_evals.task_report import ListReport, SuiteReport
+    from spade_evals.users import OpenUser
 
 FORMAT = "spade-eval-1"
 CHUNK = 128
@@ -58,15 +60,21 @@ def run_eval(
     play: PlayConfig | None = None,
     quiet: bool = False,
     options: Options | None = None,
+    harness: HarnessOptions | None = None,
+    pool: Path | None = None,
 ) -> SuiteResult | SuiteReport:
     """Evaluate the model `ref` on a suite and write the files named above into `out`.
 
     `seed` fixes items and sampling, so give every checkpoint the same one. `play` defaults to the neutral
     `PlayConfig()`; only its sampling and limits are used. A suite of tasks takes `options` instead and gives
-    a `SuiteReport`; see `spade_evals.question_run`. Raises InputError for a bad reference, ConfigError for an
-    unknown suite, BackendError when the engine fails (what was finished stays on disk).
+    a `SuiteReport`; see `spade_evals.question_run`. So does `lm-eval:TASK`, with `harness`; see
+    `spade_evals.harness`. `pool` is a folder of programs for the suite `games`. Raises InputError for a bad
+    reference, ConfigError for an unknown suite, BackendError when the engine fails (what was finished stays
+    on disk).
     """
-    suite = registry.resolve("suite", suite_name)()
+    if suite_name.startswith(PREFIX):
+        return _run_harness(ref, suite_name, Path(out), seed, limit, serving, quiet, harness)
+    suite = _suite(suite_name, pool)
     job = Job(ref, Path(out), seed, limit, play or PlayConfig(), quiet, options)
     return asyncio.run(_open_and_run(job, [suite], serving or ServingConfig(), sandbox or SandboxConfig()))[0]
 
@@ -83,8 +91,11 @@ def run_suites(
     play: PlayConfig | None = None,
     quiet: bool = False,
     options: Options | None = None,
+    harness: HarnessOptions | None = None,
+    pool: Path | None = None,
 ) -> ListReport:
-    """Several suites on one model, opened once. A suite that this installation lacks is a row of the report.
+    """Several suites on one model, opened once (and again for lm-evaluation-harness). A suite that this
+    installation lacks is a row of the report.
 
     Raises the same as `run_eval`, but for unknown suites.
     """
@@ -92,7 +103,9 @@ def run_suites(
     from spade_evals.task_report import ListReport, SuiteReport
 
     known = registry.names("suite")
-    suites = {name: registry.resolve("suite", name)() for name in names if ":" in name or name in known}
+    foreign = [name for name in names if name.startswith(PREFIX)]
+    names = [name for name in names if name not in foreign]
+    suites = {name: _suite(name, pool) for name in names if ":" in name or name in known}
     job = Job(ref, Path(out), seed, limit, play or PlayConfig(), quiet, options)
     results = asyncio.run(
         _open_and_run(job, list(suites.values()), serving or ServingConfig(), sandbox or SandboxConfig())
@@ -100,8 +113,36 @@ def run_suites(
     reports = tuple(
         r if isinstance(r, SuiteReport) else SuiteReport(r, complete=not lost(r)) for r in results
     )
+    reports += tuple(
+        _run_harness(ref, name, Path(out), seed, limit, serving, quiet, harness) for name in foreign
+    )
     absent = tuple(name for name in names if name not in suites)
     return ListReport(reports, absent, (options or Options()).allow_missing)
+
+
+def _suite(name: str, pool: Path | None) -> Any:
+    """The suite behind a name, on the programs of a folder where one is given."""
+    suite = registry.resolve("suite", name)()
+    if pool is None:
+        return suite
+    if not hasattr(suite, "with_pool"):
+        raise ConfigError(f"--pool names programs for the suite games; the suite '{name}' has its own items")
+    return suite.with_pool(pool)
+
+
+def _run_harness(
+    ref: str,
+    name: str,
+    out: Path,
+    seed: int,
+    limit: int | None,
+    serving: ServingConfig | None,
+    quiet: bool,
+    harness: HarnessOptions | None,
+) -> SuiteReport:
+    from spade_evals.harness.run import run_harness
+
+    return run_harness(ref, name, out, options=harness, seed=seed, limit=limit, serving=serving, quiet=quiet)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,20 +163,29 @@ async def _open_and_run(
 ) -> list[SuiteResult | SuiteReport]:
     from spade.envs.sandbox import Sandbox
     from spade.serving.launch import open_chat
+    from spade_evals.users import open_user, wanted_user
 
     subject = subject_of(job.ref)
     # Nothing is generated for --regrade, so the model is not loaded.
     regrade = job.options is not None and job.options.regrade
+    who = "" if regrade else wanted_user(suites, job.options)
+    for suite in () if who or regrade else suites:
+        if getattr(suite, "needs_user", False):
+            suite.with_user(None)  # says so now, and not after the suites before it
     chat = await open_chat("scripted:null" if regrade else job.ref, serving)
+    user = None
     try:
+        user = await open_user(who, serving, (job.ref, chat)) if who else None
         async with await Sandbox.start(sandbox) as box:
-            return [await _run_one(suite, chat, box, subject, job) for suite in suites]
+            return [await _run_one(suite, chat, box, subject, job, user) for suite in suites]
     finally:
         await chat.policy.close()
+        if user is not None:
+            await user.close()
 
 
 async def _run_one(
-    suite: Any, chat: ChatPolicy, box: Sandbox, subject: Subject, job: Job
+    suite: Any, chat: ChatPolicy, box: Sandbox, subject: Subject, job: Job, user: OpenUser | None = None
 ) -> SuiteResult | SuiteReport:
     from spade_evals.question import QuestionSuite
     from spade_evals.question_run import Options, ask_suite, regrade_suite
@@ -145,13 +195,16 @@ async def _run_one(
         if options.regrade:
             return await regrade_suite(chat, suite, box, job.out, subject, seed=job.seed, options=options)
         return await ask_suite(
-            chat, suite, box, job.out, subject, seed=job.seed, options=options, quiet=job.quiet
+            chat, suite, box, job.out, subject, seed=job.seed, options=options, quiet=job.quiet, user=user
         )
     if job.options is not None and job.options.regrade:
         raise InputError(f"the suite '{suite.name}' is played, not graded, so it cannot be graded again")
-    return await evaluate(
+    if getattr(suite, "needs_user", False):
+        suite = suite.with_user(user)
+    result, report = await _evaluate(
         chat, suite, box, job.out, subject, seed=job.seed, limit=job.limit, play=job.play, quiet=job.quiet
     )
+    return report or result
 
 
 def lost(result: SuiteResult) -> int:
@@ -181,6 +234,25 @@ async def evaluate(
     quiet: bool = False,
 ) -> SuiteResult:
     """The same with an open policy and sandbox; neither is closed."""
+    result, _ = await _evaluate(
+        chat, suite, sandbox, out, subject, seed=seed, limit=limit, play=play, quiet=quiet
+    )
+    return result
+
+
+async def _evaluate(
+    chat: ChatPolicy,
+    suite: Suite,
+    sandbox: Sandbox,
+    out: Path,
+    subject: Subject,
+    *,
+    seed: int,
+    limit: int | None,
+    play: PlayConfig | None,
+    quiet: bool,
+) -> tuple[SuiteResult, SuiteReport | None]:
+    """The result, and the suite's own report where it makes one; its `details` go into the result file."""
     setting = Setting(chat, sandbox, play or PlayConfig(), seed)
     items = suite.items(seed, limit)
     protocol = protocol_of(suite, items, setting)
@@ -194,9 +266,27 @@ async def evaluate(
     played = {item.part for item in items}
     result = summarise(suite.name, subject.ref, protocol.fingerprint, results, played)
     seconds = time.monotonic() - started
+    report = _own_report(suite, result, results, store.path.parent, subject)
     document = _document(result, protocol, subject, store.path.name, seconds)
+    if report is not None:
+        document["details"] = plain(getattr(report, "details", {}))
     write_json(store.path.with_suffix(".json"), document)
-    return result
+    return result, report
+
+
+def _own_report(
+    suite: Any, result: SuiteResult, rows: Sequence[ItemResult], folder: Path, subject: Subject
+) -> SuiteReport | None:
+    """What a suite with a method `report(base, rows, run)` has to say besides its result."""
+    from spade_evals.task_report import SuiteReport
+
+    if not hasattr(suite, "report"):
+        return None
+    run = Path(subject.origin.folder) if subject.origin.folder else None
+    made: SuiteReport = suite.report(
+        SuiteReport(result, complete=not lost(result), folder=str(folder)), rows, run
+    )
+    return made
 
 
 def _progress(quiet: bool, total: int, suite: str, ref: str) -> AbstractContextManager[Counter | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from spade.types import Fault, Scored
 from spade_evals import stats
@@ -47,6 +47,8 @@ class TaskScore:
     tokens_per_answer: float
     seconds: float
     """Wall clock that this command spent on the task; of a resumed run, its last part."""
+    parts: dict[str, Mean] = field(default_factory=dict)
+    """Further numbers of the grader by name, over the scored samples that have them."""
 
 
 def task_score(answers: Sequence[Answer], n: int, missing: int, seconds: float) -> TaskScore:
@@ -70,16 +72,27 @@ def task_score(answers: Sequence[Answer], n: int, missing: int, seconds: float) 
         tokens=tokens,
         tokens_per_answer=_rate(tokens, len(ordered)),
         seconds=round(seconds, 2),
+        parts=means_of_parts(scored),
     )
 
 
 def mean_of(scored: Sequence[Answer]) -> Mean:
     """Mean of scored answers."""
-    values = [a.outcome.value for a in scored if isinstance(a.outcome, Scored)]
-    clusters = [a.cluster for a in scored]
+    return _mean(scored, [a.outcome.value for a in scored if isinstance(a.outcome, Scored)])
+
+
+def means_of_parts(scored: Sequence[Answer]) -> dict[str, Mean]:
+    """Mean of each further number of the grader, in the order of their names."""
+    names = sorted({name for a in scored for name in a.parts})
+    having = {name: [a for a in scored if name in a.parts] for name in names}
+    return {name: _mean(answers, [a.parts[name] for a in answers]) for name, answers in having.items()}
+
+
+def _mean(answers: Sequence[Answer], values: Sequence[float]) -> Mean:
+    clusters = [a.cluster for a in answers]
     mean, stderr, samples = stats.clustered_mean(values, clusters)
     low, high = stats.cluster_bootstrap(values, clusters)
-    return Mean(mean, stderr, low, high, len({a.item_id for a in scored}), samples)
+    return Mean(mean, stderr, low, high, len({a.item_id for a in answers}), samples)
 
 
 def pass_at_ks(scored: Sequence[Answer], n: int) -> dict[int, float]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from spade.config import PlayConfig
@@ -38,6 +38,10 @@ class Setting:
     play: PlayConfig
     seed: int
     on_done: OnDone | None = None
+    user: ChatPolicy | None = None
+    """Who plays the user in tasks that need one; a policy of its own."""
+    user_key: dict[str, str] = field(default_factory=dict)
+    """What tells users apart, for the protocol."""
 
 
 class Suite(Protocol):

@@ -9,7 +9,7 @@ from spade.types import SuiteResult
 from spade_evals.question import GradeVerdict
 from spade_evals.scores import Mean, TaskScore, powers
 
-STRANGE = (GradeVerdict.GRADER_TIMEOUT.value, GradeVerdict.UNGRADABLE.value)
+STRANGE = (GradeVerdict.GRADER_TIMEOUT.value, GradeVerdict.UNGRADABLE.value, GradeVerdict.REFUSED.value)
 """Verdicts worth a line of their own: many of them speak of the grader more than of the model."""
 
 
@@ -118,11 +118,13 @@ def _row(name: str, score: TaskScore) -> tuple[str, ...]:
 
 
 def _remarks(name: str, score: TaskScore) -> list[str]:
-    """pass@k, verdicts other than right and wrong, faults, and the score without defective items."""
+    """pass@k, further numbers, verdicts other than right and wrong, faults, and the score without defective
+    items."""
     said = []
     if score.n > 1 and score.pass_at:
         ks = powers(score.pass_at)
         said.append(" ".join(f"pass@{k} {score.pass_at[k]:.3f}" for k in ks))
+    said += [f"{part} {_plus_minus(mean.mean, mean.stderr)}" for part, mean in score.parts.items()]
     rest = {k: v for k, v in score.verdicts.items() if k in STRANGE}
     said += [f"{kind.replace('_', ' ')} {count}" for kind, count in rest.items()]
     said += [f"faults of kind {kind}: {count}" for kind, count in score.faults.items()]

@@ -318,6 +318,40 @@ async def test_a_prompt_with_an_unknown_field_is_refused(tmp_path: Path) -> None
     assert (await ask(scripted(), [Sums()], tmp_path, tmp_path / "o", preset=str(preset))).ok
 
 
+async def test_an_engine_stops_early_at_stop_texts_and_the_graded_text_stays(
+    shipped_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same seeds with and without the watch: the answers agree up to the stop text, and cost less."""
+    from spade.config import ServingConfig
+    from spade.serving.launch import open_chat
+    from spade_evals import asking
+
+    write_sums(tmp_path, count=8)
+    preset = tmp_path / "mine.yaml"
+    preset.write_text(
+        "prompts: {boxed: '{question}'}\ndefaults: {n: 2, temperature: 1.0, max_tokens: 24, stop: [a, '7']}\n"
+    )
+    runs = []
+    for watched in (True, False):
+        if not watched:
+            monkeypatch.setattr(asking, "StopTexts", lambda *_: None)
+        chat = await open_chat(str(shipped_model), ServingConfig(device="cpu", deterministic=True))
+        await ask(chat, [Sums()], tmp_path, tmp_path / str(watched), preset=str(preset))
+        await chat.policy.close()
+        runs.append({(row["item_id"], row["sample"]): row for row in lines(tmp_path / str(watched))})
+    early, late = runs
+    stop = ("a", "7")
+    assert {k: visible_answer(r["text"], stop) for k, r in early.items()} == {
+        k: visible_answer(r["text"], stop) for k, r in late.items()
+    }
+    assert [r["verdict"] for _, r in sorted(early.items())] == [r["verdict"] for _, r in sorted(late.items())]
+    # A limit that cut what came after the answer cut no answer.
+    assert [r["end"] for _, r in sorted(early.items())] == [r["end"] for _, r in sorted(late.items())]
+    shorter = [k for k in early if early[k]["tokens"] < late[k]["tokens"]]
+    assert shorter and all(any(mark in early[k]["text"] for mark in stop) for k in shorter)
+    assert all(early[k]["tokens"] <= late[k]["tokens"] for k in early)
+
+
 # --- protocol and resume -------------------------------------------------------------------------------
 
 
@@ -445,6 +479,65 @@ async def test_killed_at_random_points_equals_one_go(tmp_path: Path, mode: str) 
     assert len(keys) == len(set(keys)) == 120
     texts = {(row["item_id"], row["sample"]): row["text"] for row in lines(tmp_path / "whole")}
     assert texts == {(row["item_id"], row["sample"]): row["text"] for row in lines(out)}
+
+
+LOCAL = """
+import asyncio, sys, time
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import question_fakes as fakes
+from spade.config import ServingConfig
+from spade.serving.launch import open_chat
+root, out = Path(sys.argv[2]), Path(sys.argv[3])
+
+def slowly(answer, question):
+    time.sleep(0.02)
+
+async def run():
+    chat = await open_chat(sys.argv[4], ServingConfig(device="cpu", max_rows=5, deterministic=True))
+    print("ready", flush=True)
+    await fakes.ask(chat, [fakes.Sums(hook=slowly)], root, out, preset=str(root / "mine.yaml"))
+    await chat.policy.close()
+
+asyncio.run(run())
+"""
+
+
+async def test_the_local_engine_killed_at_random_points_equals_one_go(
+    shipped_model: Path, tmp_path: Path
+) -> None:
+    """SIGKILL between any two answers, those of one batch included."""
+    from spade.config import ServingConfig
+    from spade.serving.launch import open_chat
+
+    write_sums(tmp_path, count=20)
+    preset = tmp_path / "mine.yaml"
+    preset.write_text("prompts: {boxed: '{question}'}\ndefaults: {n: 3, temperature: 1.0, max_tokens: 10}\n")
+    here, out, rng, killed = Path(__file__).parent, tmp_path / "killed", random.Random(3), 0
+    argv = [sys.executable, "-c", LOCAL, str(here), str(tmp_path), str(out), str(shipped_model)]
+    for _ in range(20):
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, cwd=here.parent.parent) as child:
+            assert child.stdout is not None
+            child.stdout.readline()
+            if killed < 2:
+                time.sleep(rng.uniform(0.1, 0.6))
+                os.kill(child.pid, signal.SIGKILL)
+            killed += child.wait() == -signal.SIGKILL
+        if child.returncode == 0:
+            break
+    assert killed == 2
+    chat = await open_chat(str(shipped_model), ServingConfig(device="cpu", max_rows=5, deterministic=True))
+    whole = await ask(chat, [Sums()], tmp_path, tmp_path / "whole", preset=str(preset))
+    again = await ask(chat, [Sums()], tmp_path, out, preset=str(preset), checkpoint="abc")
+    await chat.policy.close()
+    assert numbers(again) == numbers(whole)
+    rows = [{(row["item_id"], row["sample"]): row for row in lines(o)} for o in (out, tmp_path / "whole")]
+    assert len(rows[0]) == len(lines(out)) == 60
+    same = ("text", "end", "tokens", "verdict", "outcome", "extracted", "key")
+    assert {k: [r[name] for name in same] for k, r in rows[0].items()} == {
+        k: [r[name] for name in same] for k, r in rows[1].items()
+    }
+    assert len({row["text"] for row in rows[0].values()}) > 20
 
 
 class Stopped(BaseException):

@@ -95,6 +95,23 @@ def test_data_root_on_the_command_line_wins(plugin: Path, capsys: Capture) -> No
     assert main.main([*command, f"data.root={plugin / 'elsewhere'}"]) == 0
 
 
+@pytest.mark.parametrize("group", ["spade.evals", "spade.suites"])
+def test_an_installed_package_adds_a_suite(
+    plugin: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, group: str
+) -> None:
+    (plugin / "lib").mkdir()
+    (plugin / "my_suite.py").rename(plugin / "lib/third_party_sums.py")
+    info = plugin / "lib/third_party-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: third-party\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{group}]\nthird = third_party_sums:other\n")
+    monkeypatch.syspath_prepend(str(plugin / "lib"))
+    assert main.main(["list", "suites"]) == 0
+    assert "third  preset smoke\n  sums       6  present  MIT; made here" in capsys.readouterr().out
+    assert main.main(["eval", "--ckpt", "scripted:oracle", "--suite", "third", "--out", "o"]) == 0
+    assert load(plugin / "o").suite == "other" and load(plugin / "o").score[0] == 1.0
+
+
 def test_several_suites_share_one_model_and_one_folder(plugin: Path, capsys: Capture) -> None:
     write_sums(plugin / "data", "more", 6)
     suites = "my_suite.py:MySuite,my_suite.py:other"
@@ -114,6 +131,24 @@ def test_all_lists_what_is_not_there_and_fails(
     assert main.main(command) == 1
     assert "nowhere: not run: no suite of this name" in capsys.readouterr().out
     assert main.main([*command, "--allow-missing"]) == 0
+
+
+def test_all_without_any_data_scores_nothing_and_says_what_to_get(plugin: Path, capsys: Capture) -> None:
+    """Every suite is there; what needs data is a row with a command, and no missing task counts as zero."""
+    from spade.cli.evaluate import ALL
+
+    command = ["eval", "--ckpt", "scripted:null", "--suite", "all", "--limit", "1", "--out", "o", "--json"]
+    assert main.main(command) == 1
+    tree = json.loads(capsys.readouterr().out)
+    suites = {suite["result"]["suite"]: suite for suite in tree["suites"]}
+    assert set(suites) == set(ALL) and tree["absent"] == []
+    played = suites.pop("games")
+    assert played["result"]["score"][2] == 1
+    for suite in suites.values():
+        assert suite["result"]["score"][0] is None and suite["tasks"]
+        for task in suite["tasks"]:
+            assert task["state"] == "not run" and task["reason"]
+            assert task["command"].startswith(("spade data ", "--user ")), task
 
 
 def test_wrong_words_are_one_sentence(plugin: Path, capsys: Capture) -> None:

@@ -38,7 +38,8 @@ MAX_CHARS: Final = 100_000
 """An answer is cut there before it is scored; no reference is longer than a tenth of it."""
 
 _OPEN, _CLOSE = "<answer>", "</answer>"
-_PASSED_ON = ("HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "PYTHONPATH", "TMPDIR", "VIRTUAL_ENV")
+PASSED_ON: Final = ("HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "PYTHONPATH", "TMPDIR", "VIRTUAL_ENV")
+"""Variables that a process of a foreign library gets; no others, so no secrets."""
 
 
 class ScorerError(Exception):
@@ -117,7 +118,7 @@ class Scorer:
     def _started(self) -> subprocess.Popen[bytes]:
         if self.process is None or self.process.poll() is not None:
             self.close()
-            env = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+            env = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-W", "ignore", str(HOST)],
                 env={**env, "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
@@ -139,7 +140,7 @@ class Scorer:
             process.stdin.flush()
         except BrokenPipeError:
             raise self._died(process) from None
-        line = _read_line(process, seconds)
+        line = read_line(process, seconds)
         if not line.endswith(b"\n"):
             raise self._died(process)
         return dict(json.loads(line))
@@ -156,7 +157,7 @@ class Scorer:
         return ScorerError(f"the scorer's process ended with code {code}")
 
 
-def _read_line(process: subprocess.Popen[bytes], seconds: float) -> bytes:
+def read_line(process: subprocess.Popen[bytes], seconds: float) -> bytes:
     """One line of its output; a shorter rest if it ended. Raises TimeoutError."""
     assert process.stdout is not None
     parts: list[bytes] = []
