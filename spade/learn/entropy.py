@@ -53,7 +53,8 @@ def grouped(logprobs_BY: npt.ArrayLike, labels_BY: npt.NDArray[np.int64], kinds:
     """Probability of each kind of output, (B, K), from the label of every output."""
     p = np.exp(np.asarray(logprobs_BY, np.float64))
     rows = np.arange(len(p))[:, None] * kinds
-    return np.bincount((rows + labels_BY).ravel(), p.ravel(), len(p) * kinds).reshape(len(p), kinds)
+    sums = np.bincount((rows + labels_BY).ravel(), p.ravel(), len(p) * kinds)
+    return np.asarray(sums, np.float64).reshape(len(p), kinds)
 
 
 def pass_at_k(mass_B: npt.ArrayLike, k: int) -> float:

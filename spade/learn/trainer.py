@@ -157,6 +157,21 @@ class CompactLearner:
                     out[index] = full_BT[row, batch.starts_B[row] : batch.lengths_B[row]].copy()
         return out
 
+    def entropies(
+        self, samples: Sequence[Sample], temperature: Temperatures = 1.0
+    ) -> tuple[list[npt.NDArray[np.float32]], list[npt.NDArray[np.float32]]]:
+        """Log-probs and exact entropies (nats, whole vocabulary) at the sampled tokens alone, per sample."""
+        logprobs, entropies = ([np.zeros(0, np.float32) for _ in samples] for _ in range(2))
+        with torch.no_grad():
+            for batch in micro_batches(samples, self.micro_tokens, self._pad_id):
+                every = range(int(batch.mask_BT.sum()))
+                found = self._scorer.with_entropy(batch, _row_temperatures(batch, temperature), every)
+                ends = np.cumsum(batch.mask_BT.sum(-1))[:-1]
+                for out, values_N in zip((logprobs, entropies), found, strict=True):
+                    for index, row in zip(batch.rows, np.split(values_N.cpu().numpy(), ends), strict=True):
+                        out[index] = row
+        return logprobs, entropies
+
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """(name, tensor) as in the Hugging Face state dict, tied entries included. Views: copy to keep."""
         for name, tensor in self.model.state_dict().items():

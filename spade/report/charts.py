@@ -47,6 +47,13 @@ PANELS: tuple[tuple[str, Lines], ...] = (
 )
 BANDS = {"regret": "regret_stderr"}
 MAX_REASONS = 5
+LENS = {
+    "token_entropy": "Entropy lens: a token of fresh samples",
+    "sequence_entropy": "Entropy lens: a whole sample",
+    "kl": "Entropy lens: divergence from the start model",
+    "off_grammar": "Entropy lens: share that cannot be read",
+}
+"""Numbers of the lens that are drawn, by role."""
 
 
 def charts(rows: Sequence[Row]) -> list[tuple[str, str]]:
@@ -62,10 +69,10 @@ def charts(rows: Sequence[Row]) -> list[tuple[str, str]]:
         out.append(("Rejected designs a step, most frequent reasons", _line_chart(rows, lines, missing=0.0)))
     if phases := [p for p in PHASES if _has(rows, f"seconds/{p}")]:
         out.append(("Seconds a step by phase", _areas(rows, [(f"seconds/{p}", p) for p in phases])))
-    if known := sorted({key for row in rows for key in row if key.startswith("lens/entropy/")}):
-        out.append(
-            ("Entropy lens", _line_chart(rows, [(key, key.removeprefix("lens/entropy/")) for key in known]))
-        )
+    for name, title in LENS.items():
+        known = [(f"lens/{role}/{name}", role.capitalize()) for role in ("agent", "designer")]
+        if known := [(key, label) for key, label in known if _has(rows, key)]:
+            out.append((title, _line_chart(rows, known)))
     return out
 
 

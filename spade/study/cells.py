@@ -1,0 +1,186 @@
+"""One cell: a start, a reinforcement-learning run (or none), and exact measurements along the way.
+
+    cells/KEY/cell.json             config, hash, status, seconds, summary; written last
+              config.yaml           every setting
+              log.jsonl             one row an evaluation
+              final.safetensors     weights at the end (plain names, as in the checkpoint folder)
+              dist.npz              exact log-probabilities on the frozen probe prompts, before and after
+              env.json              versions, machine, threads
+
+A cell is named by the hash of its settings: equal settings are one cell, whichever experiment asks for them.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from spade.files import append_lines, atomic_write, file_sha256, write_json
+from spade.study.settings import Cell, cell_as_settings, finished
+
+STATUS = ("finished", "diverged")
+"""How a cell can end: as planned, or with numbers that are not finite. Both are results."""
+STOP_EVERY = 2
+"""Steps between looks at the mass when a run stops at a given one."""
+SUCCESS = 0.5
+"""Final mass from which a run counts as a success."""
+
+
+def run_cell(cell: Cell, out: Path) -> dict[str, Any]:
+    """Run a cell into `out/cells/KEY` and return its record; a finished one is only read.
+
+    Its checkpoints are taken from `out/stages`, or made there.
+    """
+    from spade.files import read_json
+
+    folder = out / "cells" / cell.key
+    if finished(folder):
+        return read_json(folder / "cell.json", "cell record")
+    import torch
+
+    torch.set_num_threads(1)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "log.jsonl").unlink(missing_ok=True)
+    _write_settings(cell, folder)
+    began = time.time()
+    if cell.kind == "estimators":
+        from spade.study.estimators import run_estimators
+
+        status, summary = "finished", run_estimators(cell, out, folder)
+    else:
+        status, summary = _run(cell, out, folder)
+    files = {f.name: file_sha256(f) for f in sorted(folder.iterdir()) if f.name != "env.json"}
+    record = {
+        "key": cell.key, "cell": cell_as_settings(cell), "status": status,
+        "seconds": round(time.time() - began, 2), "summary": summary, "sha256": files,
+    }  # fmt: skip
+    write_json(folder / "cell.json", record)
+    return record
+
+
+def _write_settings(cell: Cell, folder: Path) -> None:
+    import yaml
+
+    from spade.machine import hardware, versions
+
+    settings = {k: list(v) if isinstance(v, tuple) else v for k, v in cell_as_settings(cell).items()}
+    recipe = asdict(cell.start.recipe)
+    atomic_write(folder / "config.yaml", yaml.safe_dump({**settings, "recipe": recipe}, sort_keys=False))
+    write_json(folder / "env.json", {"versions": versions(), "hardware": hardware(), "threads": 1})
+
+
+def _run(cell: Cell, out: Path, folder: Path) -> tuple[str, dict[str, Any]]:
+    """Measure, train, measure."""
+    from safetensors.torch import save_file
+
+    from spade.study.families import open_family
+    from spade.study.lm import load_lm
+    from spade.study.measure import Probes, right_mass
+    from spade.study.rl import RLRun
+    from spade.study.stages import ensure
+
+    family = open_family(cell.family)
+    probes = Probes.of(family, cell.probes if family.name != "quote" else 1)
+    model = load_lm(ensure(cell.start, out / "stages"))
+    base_model = model if cell.base is None else load_lm(ensure(cell.starts[1], out / "stages"))
+    base = probes.outputs(base_model)
+    run = RLRun(model, family, cell.rl)
+    log = _Log(cell, folder, probes, base, run.expected_hits())
+    log.measure(0, model)
+    status = "finished"
+    every = max(1, cell.rl.steps // max(1, cell.evals))
+    for step in range(1, cell.rl.steps + 1 if cell.kind == "rl" else 1):
+        stats = run.step()
+        log.note(step, stats)
+        if not stats.finite:
+            status = "diverged"
+            break
+        reached = False
+        if cell.until is not None and step % STOP_EVERY == 0:
+            reached = float(right_mass(model, family, probes.prompts, 1.0).mean()) >= cell.until
+        if step % every == 0 or step == cell.rl.steps or reached:
+            log.measure(step, model)
+        if reached:
+            break
+    save_file(model.hf_state(), folder / "final.safetensors")
+    last = probes.outputs(model)
+    np.savez_compressed(
+        folder / "dist.npz",
+        before=base.logprobs_BY.astype(np.float32),
+        after=last.logprobs_BY.astype(np.float32),
+        ids=probes.prompts.ids_BP,
+    )
+    return status, log.summary(model)
+
+
+class _Log:
+    """Rows of `log.jsonl` and the summary made of them."""
+
+    def __init__(self, cell: Cell, folder: Path, probes: Any, base: Any, expected: float) -> None:
+        self.cell, self.folder, self.probes, self.base = cell, folder, probes, base
+        self.expected, self.began = expected, time.time()
+        self.rows: list[dict[str, float]] = []
+        self.hits = self.silent = self.groups = self.rewarded = self.steps = 0
+        self.first_hit: int | None = None
+        self._since: list[Any] = []
+
+    def note(self, step: int, stats: Any) -> None:
+        """Count one training step."""
+        self.steps = step
+        self.hits += stats.hits
+        self.rewarded += stats.rewarded
+        self.silent += stats.silent
+        self.groups += stats.groups
+        if stats.hits and self.first_hit is None:
+            self.first_hit = step
+        self._since.append(stats)
+
+    def measure(self, step: int, model: Any) -> None:
+        """Append the exact metrics at this step, and means of training since the last row."""
+        from spade.study.measure import change_metrics, distribution_metrics, other_domains
+
+        outputs = self.probes.outputs(model)
+        row: dict[str, float] = {"step": step, "rollouts": step * self.cell.rl.batch * self.cell.rl.group}
+        row |= distribution_metrics(self.probes, outputs) | change_metrics(self.probes, self.base, outputs)
+        heat = self.cell.rl.temperature
+        if heat != 1.0:
+            warm = self.probes.outputs(model, heat)
+            row["mass_rollout"] = float(self.probes.mass(warm).mean())
+        row |= other_domains(self.probes, model)
+        row |= {"hits": self.hits, "silent_groups": self.silent, "groups": self.groups}
+        if self._since:
+            for name in ("reward", "grad_norm", "clipped_low", "clipped_high", "covariance"):
+                row[f"train/{name}"] = float(np.mean([getattr(s, name) for s in self._since]))
+        self._since = []
+        self.rows.append(row)
+        append_lines(self.folder / "log.jsonl", [{**row, "seconds": round(time.time() - self.began, 2)}])
+
+    def summary(self, model: Any) -> dict[str, Any]:
+        """What tables and verdicts read of a cell."""
+        from spade.study.measure import other_entropy
+
+        first, last = self.rows[0], self.rows[-1]
+        peak = max(self.rows, key=lambda r: r["H_seq"])
+        out: dict[str, Any] = {
+            "start": {k: first[k] for k in first if k != "step"},
+            "end": {k: last[k] for k in last if k != "step"},
+            "p0": first.get("mass_rollout", first["mass"]),
+            "lambda": self.expected,
+            "hits": self.hits,
+            "rewarded": self.rewarded,
+            "silent_groups": self.silent,
+            "groups": self.groups,
+            "first_hit": self.first_hit,
+            "steps": self.steps,
+            "success": last["mass"] >= SUCCESS,
+            "takeoff": next((r["step"] for r in self.rows if r["mass"] >= SUCCESS), None),
+            "H_peak": peak["H_seq"],
+            "H_peak_step": peak["step"],
+        }
+        if (h := other_entropy(self.probes, model)) is not None:
+            out["others_H"] = h
+        return out

@@ -1,0 +1,195 @@
+"""The update: closed form, the trainer's own step, what moves nothing, and repeatability."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from spade.files import read_jsonl
+from spade.study.cells import run_cell
+from spade.study.families import Rules
+from spade.study.ladder import LADDER, advantages
+from spade.study.lm import TinyLM
+from spade.study.packed import group_logprobs
+from spade.study.rl import Pool, RLRun
+from spade.study.settings import Cell, RLSettings
+from spade.types import Sample
+
+SMALL = RLSettings(steps=4, batch=4, group=4, prompts=16)
+
+
+class Wide(Rules):
+    """Decoding over the whole vocabulary, as the trainer does it."""
+
+    alphabet = tuple(range(32))
+    format_LM = np.ones((4, 32), bool)
+
+
+def groups(seed: int) -> tuple[torch.Tensor, torch.Tensor, np.ndarray]:
+    family, rng = Wide(), np.random.default_rng(seed)
+    ids = torch.from_numpy(family.prompts("?", "train", 4).ids_BP)
+    y = torch.from_numpy(
+        rng.integers(4, 32, (4, 3, 4))
+    )  # not the padding token, whose row the trainer freezes
+    return ids, y, advantages(rng.integers(0, 2, (4, 3)).astype(float), "zscore")
+
+
+def rows_of(ids: torch.Tensor, y: torch.Tensor, logp: torch.Tensor, advantage: np.ndarray) -> list[Sample]:
+    return [
+        Sample(
+            tuple(ids[b].tolist()), tuple(y[b, g].tolist()), (1,) * 4, tuple(logp[b, g].tolist()),
+            float(advantage[b, g, 0]), "agent", group=str(b),
+        )
+        for b in range(4)
+        for g in range(3)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("rung", ["grpo", "reinforce", "kl-0.1"])
+def test_an_update_is_the_trainers(tiny: Callable[..., TinyLM], tmp_path: Path, rung: str) -> None:
+    from spade.learn.trainer import CompactLearner
+
+    model = tiny(4)
+    model.save(tmp_path)
+    ids, y, advantage = groups(0)
+    advantage = np.broadcast_to(advantage, y.shape)
+    with torch.no_grad():
+        logp = group_logprobs(model, ids, y, Wide.alphabet, 0.7).gather(-1, y[..., None])[..., 0]
+    samples = rows_of(ids, y, logp, advantage)
+    run = RLRun(model, Wide(), replace(SMALL, algorithm=rung, lr=1e-3, temperature=0.7))
+    cfg = (
+        LADDER[rung]
+        .learner()
+        .model_copy(update={"lr": 1e-3, "betas": (0.9, 0.99), "autocast": "off", "mismatch_alarm": 0.0})
+    )
+    learner = CompactLearner(tmp_path, cfg)
+    learner.step(samples, 0.7)
+    run._update(ids, y, logp, advantage)
+    theirs = learner.state_dict()["optimizers"]["agent"]["exp_avg"]
+    mine = moments(run)
+    assert set(theirs) <= set(mine) and len(theirs) > 15
+    largest = max(float(t.abs().max()) for t in theirs.values())
+    for name, tensor in theirs.items():  # 0.1 x the clipped gradient
+        assert (mine[name] - tensor).abs().max() < 1e-4 * largest, name
+
+
+def moments(run: RLRun) -> dict[str, torch.Tensor]:
+    """First moments of Adam under the names of the Hugging Face weights."""
+    shadow = copy.deepcopy(run.model)
+    with torch.no_grad():
+        for copied, p in zip(shadow.parameters(), run.model.parameters(), strict=True):
+            copied.copy_(run._optimiser.state[p]["exp_avg"])
+    return shadow.hf_state()
+
+
+def test_the_gradient_of_a_bandit_in_closed_form(tiny: Callable[..., TinyLM]) -> None:
+    """d loss / d logit of letter k at the first place is -(1/N L) sum_i A_i ([y_i = k] - p_k)."""
+    model, family = tiny(1), Rules()
+    run = RLRun(model, family, replace(SMALL, algorithm="grpo"))
+    ids = torch.from_numpy(family.prompts("?", "train", 1).ids_BP)
+    y = torch.tensor([[[0, 1, 2, 3], [0, 4, 5, 6], [7, 1, 2, 3]]])
+    advantage = np.zeros((1, 3, 4))
+    advantage[0, :, 0] = [1.0, -0.5, 2.0]  # only the first letter is paid
+    with torch.no_grad():
+        every = group_logprobs(model, ids, y, family.alphabet, 1.0)
+    old = every.gather(-1, y[..., None])[..., 0]
+    nudges = torch.zeros(8, requires_grad=True)
+    original = model.logits
+
+    def nudged(hidden: torch.Tensor) -> torch.Tensor:
+        out = original(hidden).clone()
+        out[..., 0, list(family.alphabet)] = out[..., 0, list(family.alphabet)] + nudges
+        return out
+
+    model.logits = nudged  # type: ignore[method-assign]
+    loss, _ = run.loss(ids, y, old, advantage)
+    loss.backward()  # type: ignore[no-untyped-call]
+    p = every[0, 0, 0].exp().numpy()
+    expected = sum(a * (np.arange(8) == k) - a * p for a, k in ((1.0, 0), (-0.5, 0), (2.0, 7)))
+    assert nudges.grad is not None
+    assert nudges.grad.numpy() == pytest.approx(-expected / 12, abs=1e-6)
+
+
+def test_clipping_and_divergence_by_hand(tiny: Callable[..., TinyLM]) -> None:
+    model, family = tiny(1), Rules()
+    ids = torch.from_numpy(family.prompts("?", "train", 1).ids_BP)
+    y = torch.tensor([[[0, 1, 2, 3], [4, 5, 6, 7]]])
+    advantage = np.broadcast_to(np.array([1.0, -1.0])[None, :, None], (1, 2, 4))
+    with torch.no_grad():
+        now = group_logprobs(model, ids, y, family.alphabet, 1.0).gather(-1, y[..., None])[..., 0]
+    shift = torch.log(torch.tensor([[[1.5, 1.1, 0.5, 1.0], [1.5, 0.9, 0.5, 1.0]]]))
+    loss, (low, high) = RLRun(model, family, replace(SMALL, algorithm="clip")).loss(
+        ids, y, now - shift, advantage
+    )
+    # A = 1: min(w, clip w) = 1.2, 1.1, 0.5, 1;  A = -1: -max(w, clip w) = -1.5, -0.9, -0.8, -1
+    assert float(loss.detach()) == pytest.approx(
+        -(1.2 + 1.1 + 0.5 + 1.0 - 1.5 - 0.9 - 0.8 - 1.0) / 8, abs=1e-5
+    )
+    assert (low, high) == (0.25, 0.25)
+    run = RLRun(copy.deepcopy(model), family, replace(SMALL, algorithm="kl-0.1"))
+    with torch.no_grad():
+        for p in run.model.parameters():
+            p.mul_(0.9)
+    moved, _ = run.loss(ids, y, now, np.zeros((1, 2, 4)))
+    with torch.no_grad():
+        after = group_logprobs(run.model, ids, y, family.alphabet, 1.0).gather(-1, y[..., None])[..., 0]
+    d = (now - after).double()
+    assert float(moved.detach()) == pytest.approx(0.1 * float((d.exp() - d - 1).mean()), rel=1e-4)
+
+
+@pytest.mark.parametrize(("reward", "algorithm", "moves"), [
+    ("constant", "grpo", False), ("random-prompt", "grpo", False), ("constant", "group", False),
+    ("constant", "reinforce", True), ("random", "grpo", True), ("random-prompt", "baseline", True),
+])  # fmt: skip
+def test_what_moves_the_weights(
+    tiny: Callable[..., TinyLM], reward: str, algorithm: str, moves: bool
+) -> None:
+    model = tiny(0)
+    before = model.hf_state()
+    run = RLRun(model, Rules(), replace(SMALL, reward=reward, algorithm=algorithm))
+    stats = [run.step() for _ in range(2)]
+    same = all(torch.equal(before[n], t) for n, t in model.hf_state().items())
+    assert same != moves
+    assert all(s.silent == (s.groups if not moves else s.silent) for s in stats)
+
+
+def test_training_raises_what_is_paid(tiny: Callable[..., TinyLM]) -> None:
+    model = tiny(0)
+    run = RLRun(model, Rules(), replace(SMALL, reward="proxy", lr=3e-3, batch=8))
+    rewards = [run.step().reward for _ in range(20)]
+    assert rewards[0] < 0.75 and np.mean(rewards[-5:]) > 0.9
+
+
+def test_pools_have_the_asked_size_and_breadth_and_the_same_prompts_for_a_seed() -> None:
+    family = Rules()
+    for count, breadth, size in ((1, 1, 1), (10, 1, 10), (1, 9, 9), (100, 9, 100)):
+        pool = Pool(family, RLSettings(prompts=count, breadth=breadth))
+        again = Pool(family, RLSettings(prompts=count, breadth=breadth, reward="random", steps=7))
+        other = Pool(family, RLSettings(prompts=count, breadth=breadth, seed=1))
+        assert len(pool.prompts) == size and len(set(pool.prompts.domains)) == breadth
+        assert (pool.prompts.ids_BP == again.prompts.ids_BP).all()
+        assert (pool.prompts.ids_BP != other.prompts.ids_BP).any()
+    drawn = Pool(family, RLSettings(prompts=40)).draw(32)
+    assert len({tuple(r) for r in drawn.ids_BP.tolist()}) == 32
+
+
+def test_a_cell_repeats_bit_for_bit(tmp_path: Path) -> None:
+    cell = Cell(
+        size="XS", trunk_steps=30, probes=4, evals=2, rl=replace(SMALL, reward="partial", algorithm="clip")
+    )
+    logs = []
+    for name in ("a", "b"):
+        record = run_cell(cell, tmp_path / name)
+        rows = read_jsonl(tmp_path / name / "cells" / cell.key / "log.jsonl")
+        logs.append([{k: v for k, v in row.items() if k != "seconds"} for row in rows])
+        assert record["status"] == "finished"
+    assert logs[0] == logs[1] and [row["step"] for row in logs[0]] == [0, 2, 4]
+    assert (tmp_path / "a/cells" / cell.key / "final.safetensors").read_bytes() == (
+        tmp_path / "b/cells" / cell.key / "final.safetensors"
+    ).read_bytes()
