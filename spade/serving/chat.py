@@ -67,6 +67,10 @@ class ChatRenderer(Protocol):
         """Whether a reply begins inside a thought that the prompt has opened."""
         ...
 
+    def shown(self, ids: Sequence[int]) -> str:
+        """See `Renderer.shown`."""
+        ...
+
     def text(self, completion_ids: Sequence[int]) -> str:
         """Text of a completion, without special tokens."""
         ...

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from spade.types import Episode, Group, Sample, Trajectory
 
 if TYPE_CHECKING:
-    from spade.serving.render import Renderer
+    from spade.serving.chat import ChatRenderer
 
 MAX_TOKENS = 2000
 """Tokens of a play's streams that are kept; the rest is counted in `left_out`."""
 
 
 def token_rows(
-    step: int, groups: Sequence[Group], samples: Sequence[Sample], renderer: Renderer, programs: int
+    step: int, groups: Sequence[Group], samples: Sequence[Sample], renderer: ChatRenderer, programs: int
 ) -> list[dict[str, Any]]:
     """Rows for the first `programs` programs of a step: one plain play of each and the hinted one beside it.
 
@@ -37,7 +37,7 @@ def token_rows(
 
 
 def _row(
-    step: int, episode: Episode, renderer: Renderer, advantages: Mapping[tuple[Any, Any], float]
+    step: int, episode: Episode, renderer: ChatRenderer, advantages: Mapping[tuple[Any, Any], float]
 ) -> dict[str, Any]:
     room, streams, left_out = MAX_TOKENS, [], 0
     for trajectory in episode.trajectories:
@@ -58,7 +58,7 @@ def _row(
     }
 
 
-def _tokens(trajectory: Trajectory, kept: int, renderer: Renderer) -> list[list[Any]]:
+def _tokens(trajectory: Trajectory, kept: int, renderer: ChatRenderer) -> list[list[Any]]:
     """`[text, logprob]` of the first `kept` tokens."""
     columns = (trajectory.completion_ids, trajectory.mask, trajectory.logprobs)
     return [
