@@ -1,334 +1,173 @@
-"""Tool-use mechanics: set amounts, read before writing, look up a value, recover from an error, decline."""
+"""Tool-use mechanics whose instructions hold all that is needed: packs, two opposite tools, a list, decline."""
 
 from __future__ import annotations
 
 import random
-import re
 from typing import Any
 
 from spade.embedded.mechanics import History, Mechanic, Params, pick
+from spade.embedded.tool_worlds import (
+    SOLUTION,
+    arguments_of,
+    call,
+    careless,
+    head,
+    listed,
+    near,
+    plan_expert,
+    tool,
+)
 
-HEAD = """class {name}Env(ToolEnv):
-    max_turns = {T}
-    tools = {{
-{tools}    }}
+# --- store: count in packs -----------------------------------------------------------------------------
 
-    def setup(self, rng):
-"""
-
-TOOL = '        "{name}": {{"description": "{text}", "parameters": {args}}},\n'
-
-SOLUTION = """
-    def solution(self):
-        return self.plan + [self.answer]
-"""
-
-GOODS = ("milk", "bread", "rice", "salt", "tea", "oil")
-ROOMS = ("hall", "kitchen", "attic", "cellar", "office")
-EVENTS = ("lunch", "meeting", "class", "call", "visit")
-NAMES = ("ann", "ben", "cleo", "dan", "eve")
-PAPERS = ("letter", "report", "photo", "song", "bill")
-FOLDERS = ("work", "trip", "home", "old")
-THINGS = ("door", "lamp", "printer", "phone", "window")
-ODD = ("order a pizza", "book a flight", "sing a song", "paint the wall")
-
-
-def head(name: str, turns: int, *tools: tuple[str, str, dict[str, str]]) -> str:
-    rows = "".join(TOOL.format(name=n, text=t, args=str(a).replace("'", '"')) for n, t, a in tools)
-    return HEAD.format(name=name, T=turns, tools=rows)
-
-
-# --- store: set amounts --------------------------------------------------------------------------------
+GOODS = ("milk bread rice salt tea oil", "nails paint wire tape glue sand")
+STORE_WORDS = ("get ", "buy ")
 
 
 def store_draw(r: random.Random, level: int) -> Params:
     return {
-        "K": r.randint(3, 6),
-        "N": r.randint(*pick(level, (6, 9), (9, 20), (20, 60))),
-        "tasks": pick(level, (1, 1), (2, 2), (3, 3))[0],
-        "S": r.randint(0, 1),
-        "verb": r.choice(("set", "add")),
+        "T": r.randint(*pick(level, (2, 3), (3, 5), (5, 7))),
+        "F": r.randint(2, 4),
+        "A": r.randint(1, 3),
+        "B": r.randint(*pick(level, (5, 8), (7, 10), (9, 14))),
+        "L": r.randrange(2),
+        "W": r.randrange(2),
     }
 
 
 def store_code(p: Params) -> str:
-    change = "= count" if p["verb"] == "set" else "+= count"
-    goal = "n" if p["verb"] == "set" else "old[a] + n"
-    text = "set the stock of a good" if p["verb"] == "set" else "add to the stock of a good"
-    say = '" to "' if p["verb"] == "set" else '" by "'
+    tools = (
+        tool("take", '"take packs of " + str(size)', good="string", packs="integer"),
+        tool("see", '"see the stock of a good"', good="string"),
+    )
     return (
-        head(
-            "Store",
-            p["tasks"] + 1 + p["S"],
-            (f"{p['verb']}_stock", text, {"good": "string", "count": "integer"}),
-            ("read_stock", "read the stock of a good", {"good": "string"}),
-        )
-        + f"""        old = {{g: rng.randint(1, 9) for g in {list(GOODS[: p["K"]])}}}
-        self.state, self.plan = dict(old), []
-        for a in rng.sample(sorted(old), {p["tasks"]}):
-            n = old[a] + rng.randint(1, {p["N"]})
-            self.tasks.append(("{p["verb"]} " + a + {say} + str(n), lambda s, a=a, n=n: s[a] == {goal}))
-            self.plan.append(self.call("{p["verb"]}_stock", good=a, count=n))
+        head("Store", p["T"], *tools, extra=f"    size = {p['F']}\n")
+        + f"""        for a in rng.sample({listed(GOODS[p["L"]])}, self.max_turns // 2):
+            k = rng.randint({p["A"]}, {p["B"]})
+            n = k * self.size
+            self.tasks.append(("{STORE_WORDS[p["W"]]}" + str(n) + " " + a, lambda s, a=a, n=n: s.get(a) == n))
+            self.plan.append(self.call("take", good=a, packs=k))
 
-    def tool_{p["verb"]}_stock(self, good, count):
-        self.state[good] {change}
-        return good + " is " + str(self.state[good])
+    def tool_take(self, good, packs):
+        self.state[good] = packs * self.size
+        return self.tool_see(good)
 
-    def tool_read_stock(self, good):
-        return good + " is " + str(self.state[good])
+    def tool_see(self, good):
+        return good + " is " + str(self.state.get(good, 0))
 """
         + SOLUTION
     )
 
 
-# --- home: switch devices ------------------------------------------------------------------------------
+def store_slip(env: Any, right: str, history: History, r: random.Random) -> str:
+    """The number of pieces where packs are asked for, now and then a number nearby."""
+    found = arguments_of(right)
+    packs = found["packs"] * env.size if r.random() < 0.8 else near(found["packs"], r)
+    return call("take", good=found["good"], packs=packs)
+
+
+# --- home: which of two opposite tools -------------------------------------------------------------------
+
+ROOMS = ("hall kitchen attic cellar office", "barn stable garage shed loft")
+HOME_WORDS = ((" too cold", " too hot"), (" below", " above"))
 
 
 def home_draw(r: random.Random, level: int) -> Params:
-    tasks = pick(level, (1, 1), (2, 2), (3, 3))[0]
-    kind = r.choice(("light", "heater", "fan"))
-    return {"K": r.randint(4, 5), "tasks": tasks, "S": r.randint(0, 1), "kind": kind}
+    return {
+        "T": r.randint(*pick(level, (2, 3), (3, 5), (5, 7))),
+        "A": r.randint(1, 4),
+        "B": r.randint(*pick(level, (6, 9), (9, 16), (16, 30))),
+        "L": r.randrange(2),
+        "W": r.randrange(2),
+    }
 
 
 def home_code(p: Params) -> str:
+    cold, hot = HOME_WORDS[p["W"]]
+    tools = (
+        tool("heat", '"make a room warmer"', room="string", by="integer"),
+        tool("cool", '"make a room colder"', room="string", by="integer"),
+    )
     return (
-        head(
-            "Home",
-            p["tasks"] + 1 + p["S"],
-            (f"switch_{p['kind']}", f"switch a {p['kind']} on or off", {"room": "string", "on": "boolean"}),
-            ("list_rooms", "list the rooms", {}),
-        )
-        + f"""        self.state, self.plan = {{g: rng.random() < 0.5 for g in {list(ROOMS[: p["K"]])}}}, []
-        for a in rng.sample(sorted(self.state), {p["tasks"]}):
-            v = not self.state[a]
-            self.tasks.append(("turn the {p["kind"]} in the " + a + (" on" if v else " off"), lambda s, a=a, v=v: s[a] is v))
-            self.plan.append(self.call("switch_{p["kind"]}", room=a, on=v))
+        head("Home", p["T"], *tools)
+        + f"""        for a in rng.sample({listed(ROOMS[p["L"]])}, self.max_turns // 2):
+            k = rng.randint({p["A"]}, {p["B"]})
+            n, w, t = rng.choice([(k, "{cold}", "heat"), (-k, "{hot}", "cool")])
+            self.tasks.append((a + " is " + str(k) + w, lambda s, a=a, n=n: s.get(a) == n))
+            self.plan.append(self.call(t, room=a, by=k))
 
-    def tool_switch_{p["kind"]}(self, room, on):
-        if room not in self.state:
-            return "error: no such room"
-        self.state[room] = on
-        return room + " is " + ("on" if on else "off")
+    def tool_heat(self, room, by):
+        self.state[room] = by
+        return room + " is warmer"
 
-    def tool_list_rooms(self):
-        return ", ".join(self.state)
+    def tool_cool(self, room, by):
+        self.state[room] = -by
+        return room + " is colder"
 """
         + SOLUTION
     )
 
 
-# --- diary: read, then write ---------------------------------------------------------------------------
+def home_slip(env: Any, right: str, history: History, r: random.Random) -> str:
+    """The other tool, now and then the right one by another amount."""
+    found = arguments_of(right)
+    warm = '"heat"' in right
+    if r.random() < 0.8:
+        return call("cool" if warm else "heat", **found)
+    return call("heat" if warm else "cool", room=found["room"], by=near(found["by"], r))
 
 
-def diary_draw(r: random.Random, level: int) -> Params:
-    return {
-        "K": r.randint(3, 5),
-        "M": r.randint(*pick(level, (3, 4), (4, 6), (6, 9))),
-        "tasks": pick(level, (1, 1), (1, 1), (2, 2))[0],
-        "S": r.randint(0, 1),
-        "word": r.choice(("later", "earlier")),
-    }
+# --- desk: list, then use the number; decline what no tool does --------------------------------------------
 
-
-def diary_code(p: Params) -> str:
-    sign = "+" if p["word"] == "later" else "-"
-    return (
-        head(
-            "Diary",
-            2 * p["tasks"] + 1 + p["S"],
-            ("read_hour", "read the hour of an event", {"event": "string"}),
-            ("move_event", "move an event to an hour", {"event": "string", "hour": "integer"}),
-        )
-        + f"""        self.state, self.plan = {{g: rng.randint(10, 13) for g in {list(EVENTS[: p["K"]])}}}, []
-        for a in rng.sample(sorted(self.state), {p["tasks"]}):
-            k = rng.randint(1, {p["M"]})
-            n = self.state[a] {sign} k
-            self.tasks.append(("move the " + a + " " + str(k) + " hours {p["word"]}", lambda s, a=a, n=n: s[a] == n))
-            self.plan += [self.call("read_hour", event=a), self.call("move_event", event=a, hour=n)]
-
-    def tool_read_hour(self, event):
-        return event + " is at " + str(self.state[event])
-
-    def tool_move_event(self, event, hour):
-        self.state[event] = hour
-        return event + " moved"
-"""
-        + SOLUTION
-    )
-
-
-# --- bank: read, then pay what is missing ----------------------------------------------------------------
-
-
-def bank_draw(r: random.Random, level: int) -> Params:
-    return {
-        "K": r.randint(3, 5),
-        "M": r.randint(*pick(level, (3, 6), (6, 12), (12, 30))),
-        "tasks": pick(level, (1, 1), (1, 1), (2, 2))[0],
-        "S": r.randint(0, 1),
-        "pay": r.choice(("pay_in", "top_up")),
-    }
-
-
-def bank_code(p: Params) -> str:
-    return (
-        head(
-            "Bank",
-            2 * p["tasks"] + 1 + p["S"],
-            ("read_balance", "read the balance of an account", {"name": "string"}),
-            (p["pay"], "add an amount to an account", {"name": "string", "amount": "integer"}),
-        )
-        + f"""        self.state, self.plan = {{g: rng.randint(2, 9) for g in {list(NAMES[: p["K"]])}}}, []
-        for a in rng.sample(sorted(self.state), {p["tasks"]}):
-            k = rng.randint(2, {p["M"]})
-            n = self.state[a] + k
-            self.tasks.append(("fill the account of " + a + " up to " + str(n), lambda s, a=a, n=n: s[a] == n))
-            self.plan += [self.call("read_balance", name=a), self.call("{p["pay"]}", name=a, amount=k)]
-
-    def tool_read_balance(self, name):
-        return name + " has " + str(self.state[name])
-
-    def tool_{p["pay"]}(self, name, amount):
-        self.state[name] += amount
-        return "paid"
-"""
-        + SOLUTION
-    )
-
-
-# --- files: a folder must be there first -----------------------------------------------------------------
-
-
-def files_draw(r: random.Random, level: int) -> Params:
-    return {
-        "K": r.randint(3, 5),
-        "F": r.randint(2, 4),
-        "tasks": pick(level, (1, 1), (2, 2), (2, 2))[0],
-        "S": r.randint(0, 1),
-        "word": r.choice(("make_folder", "new_folder")),
-        "put": r.choice(("move", "copy")),
-    }
-
-
-def files_code(p: Params) -> str:
-    return (
-        head(
-            "Files",
-            2 * p["tasks"] + 1 + p["S"],
-            (f"{p['put']}_file", f"{p['put']} a file into a folder", {"file": "string", "folder": "string"}),
-            (p["word"], "make a folder", {"folder": "string"}),
-        )
-        + f"""        self.state, self.plan, self.made = {{g: "" for g in {list(PAPERS[: p["K"]])}}}, [], set()
-        f = rng.sample({list(FOLDERS[: p["F"]])}, {min(p["tasks"], p["F"])})
-        for a, b in zip(rng.sample(sorted(self.state), {p["tasks"]}), f):
-            self.tasks.append(("{p["put"]} the " + a + " into " + b, lambda s, a=a, b=b: s[a] == b))
-            self.plan += [self.call("{p["word"]}", folder=b), self.call("{p["put"]}_file", file=a, folder=b)]
-
-    def tool_{p["put"]}_file(self, file, folder):
-        if folder not in self.made:
-            return "error: no folder " + folder
-        self.state[file] = folder
-        return file + " is in " + folder
-
-    def tool_{p["word"]}(self, folder):
-        self.made.add(folder)
-        return folder + " is there"
-"""
-        + SOLUTION
-    )
-
-
-# --- desk: look up a number, decline what cannot be done ---------------------------------------------------
+THINGS = ("door lamp printer phone", "sink fridge oven fan")
+ODD = ("paint ", "sell ")
 
 
 def desk_draw(r: random.Random, level: int) -> Params:
+    low = r.randint(10, 30)
     return {
-        "K": r.randint(3, 5),
-        "N": r.randint(*pick(level, (9, 20), (20, 60), (60, 99))),
-        "tasks": pick(level, (1, 1), (1, 1), (2, 2))[0],
-        "decline": int(r.random() < 0.5),
-        "S": r.randint(0, 1),
-        "verb": r.choice(("close", "open")),
+        "T": r.randint(*pick(level, (3, 4), (4, 5), (5, 7))),
+        "K": r.randint(3, 4),
+        "A": low,
+        "B": low + r.randint(*pick(level, (20, 30), (30, 50), (50, 65))),
+        "L": r.randrange(2),
+        "W": r.randrange(2),
     }
 
 
 def desk_code(p: Params) -> str:
-    turns = p["tasks"] + 1 + p["decline"] + 1 + p["S"]
-    tools = [
-        ("list_tickets", "list the tickets with their numbers", {}),
-        (f"{p['verb']}_ticket", f"{p['verb']} a ticket by number", {"number": "integer"}),
-    ]
-    if p["decline"]:
-        tools.append(("decline", "say that no tool can do it", {"reason": "string"}))
-    last = f"""        self.tasks.append((rng.choice({list(ODD)}), lambda s: "declined" in s))
-        self.plan.append(self.call("decline", reason="no tool"))
-"""
+    tools = (
+        tool("list", '"list the tickets"'),
+        tool("close", '"close a ticket"', number="integer"),
+        tool("decline", '"no tool can do it"', reason="string"),
+    )
     return (
-        head("Desk", turns, *tools)
-        + f"""        self.ids = dict(zip({list(THINGS[: p["K"]])}, rng.sample(range(10, 10 + {p["N"]}), {p["K"]})))
-        self.state, self.plan = {{}}, [self.call("list_tickets")]
-        for a in rng.sample(sorted(self.ids), {p["tasks"]}):
-            n = self.ids[a]
-            self.tasks.append(("{p["verb"]} the ticket about the " + a, lambda s, n=n: s.get(n)))
-            self.plan.append(self.call("{p["verb"]}_ticket", number=n))
-{last if p["decline"] else ""}
-    def tool_list_tickets(self):
-        return ", ".join(a + " " + str(n) for a, n in self.ids.items())
+        head("Desk", p["T"], *tools)
+        + f"""        self.ids = dict(zip({listed(THINGS[p["L"]])}, rng.sample(range({p["A"]}, {p["B"]}), {p["K"]})))
+        for w in rng.sample(sorted(self.ids), (self.max_turns - 1) // 2):
+            a, n, v = rng.choice([(self.ids[w], "closed", "close "), ("declined", w, "{ODD[p["W"]]}")])
+            self.tasks.append((v + w, lambda s, a=a, n=n: s.get(a) == n))
+            self.plan += [self.call("list"), self.call("close", number=a)] if n != w else [self.call("decline", reason=w)]
 
-    def tool_{p["verb"]}_ticket(self, number):
-        if number not in self.ids.values():
-            return "error: no such ticket"
-        self.state[number] = True
-        return "ticket " + str(number) + " is done"
+    def tool_list(self):
+        return ", ".join(w + " " + str(n) for w, n in self.ids.items())
+
+    def tool_close(self, number):
+        self.state[number] = "closed"
+        return "ticket " + str(number) + " closed"
 """
         + SOLUTION
     )
 
 
-def plan_expert(env: Any, history: History, r: random.Random) -> str:
-    """Play the next call of the plan that has not been made; answer when all instructions are done."""
-    if env.current >= len(env.tasks):
-        return str(env.answer)
-    made = [a for a, _ in history]
-    return str(next((c for c in env.plan if c not in made), env.answer))
+def desk_slip(env: Any, right: str, history: History, r: random.Random) -> str:
+    """A number from nowhere, or another ticket's; looking for a ticket that is not asked for."""
+    numbers = sorted(env.ids.values())
+    if '"decline"' in right:
+        return call("list") if r.random() < 0.5 else call("close", number=r.choice(numbers))
+    seen = any('"list"' in action for action, _ in history)
+    return call("close", number=r.choice(numbers) if seen else r.randint(10, 60))
 
-
-def plan_naive(env: Any, history: History, r: random.Random) -> str:
-    """A plausible slip: answer too early, another argument, or the other tool."""
-    call = plan_expert(env, history, r)
-    if call == env.answer or r.random() < 0.25:
-        return call if r.random() < 0.3 else str(env.answer)
-    words = sorted(str(w) for w in env.state) or sorted(getattr(env, "ids", {}))
-    wrong = next((w for w in words if f'"{w}"' in call), None)
-    if r.random() < 0.3 and len(env.plan) > 1:
-        return str(r.choice([c for c in env.plan if c != call]))  # another step, too early or once more
-    if wrong is not None and r.random() < 0.5:
-        return call.replace(f'"{wrong}"', f'"{r.choice(words)}"')
-    numbers = re.findall(r": (\d+)", call)
-    if numbers:
-        number = numbers[-1]
-        return call.replace(f" {number}", f" {max(0, int(number) + r.choice((-1, 1, 2)))}")
-    return call.replace("true", "T").replace("false", "true").replace("T", "false")
-
-
-DOMAINS = {
-    "store": "shopping cart",
-    "home": "smart home",
-    "diary": "calendar",
-    "bank": "banking",
-    "files": "file system",
-    "desk": "support tickets",
-}
-"""Domain of a brief that each mechanic answers best."""
-
-TOOL_SKILLS = (
-    "API Orchestration",
-    "Data Retrieval",
-    "State Modification",
-    "Error Recovery",
-    "Tool Selection",
-    "Multi-Step Workflows",
-)
 
 MECHANICS = (
     Mechanic(
@@ -337,10 +176,10 @@ MECHANICS = (
         store_draw,
         store_code,
         plan_expert,
-        plan_naive,
+        careless(store_slip, 0.1),
         (
-            "make one call for each request, then answer done",
-            "copy good and count into the call, then answer",
+            "count in packs: divide by the size of a pack",
+            "divide the number by what a pack holds, then answer done",
         ),
         ("shop", "stock", "inventory", "store", "order", "goods"),
     ),
@@ -350,39 +189,9 @@ MECHANICS = (
         home_draw,
         home_code,
         plan_expert,
-        plan_naive,
-        ("switch each room as asked, then answer done", "one call a request, answer when told"),
+        careless(home_slip, 0.1),
+        ("too cold: heat it; too hot: cool it", "heat what is below, cool what is above, then answer done"),
         ("home", "room", "device", "heating", "light", "switch"),
-    ),
-    Mechanic(
-        "diary",
-        "Data Retrieval",
-        diary_draw,
-        diary_code,
-        plan_expert,
-        plan_naive,
-        ("read the hour first, then move the event", "look up before you change, then answer done"),
-        ("calendar", "event", "meeting", "hour", "schedule", "plan"),
-    ),
-    Mechanic(
-        "bank",
-        "API Orchestration",
-        bank_draw,
-        bank_code,
-        plan_expert,
-        plan_naive,
-        ("read the balance first, then pay what is missing", "pay the difference, then answer done"),
-        ("money", "account", "price", "cost", "pay", "save"),
-    ),
-    Mechanic(
-        "files",
-        "Error Recovery",
-        files_draw,
-        files_code,
-        plan_expert,
-        plan_naive,
-        ("make the folder first, then put the file into it", "no folder yet: make it before the file"),
-        ("file", "paper", "letter", "document", "folder", "list"),
     ),
     Mechanic(
         "desk",
@@ -390,8 +199,11 @@ MECHANICS = (
         desk_draw,
         desk_code,
         plan_expert,
-        plan_naive,
-        ("list the tickets first, then use the number", "look up the number; decline what no tool does"),
+        careless(desk_slip, 0.1),
+        (
+            "list first and close by number; decline what no tool does",
+            "look the number up in the list; decline the rest",
+        ),
         ("repair", "tool", "fix", "machine", "door", "problem"),
     ),
 )

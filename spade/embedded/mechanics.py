@@ -112,9 +112,9 @@ def registry() -> dict[str, Mechanic]:
 
 def tool_registry() -> dict[str, Mechanic]:
     """All tool-use mechanics by name."""
-    from spade.embedded import mech_tools
+    from spade.embedded import mech_tools, mech_tools_read
 
-    return {m.name: m for m in mech_tools.MECHANICS}
+    return {m.name: m for m in (*mech_tools.MECHANICS, *mech_tools_read.MECHANICS)}
 
 
 def draw_params(mechanic: Mechanic, rng: random.Random, level: int, *, heldout: bool) -> Params:

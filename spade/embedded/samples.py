@@ -13,9 +13,9 @@ from typing import Any
 
 from spade.config import TOOL_DOMAINS, VariantsConfig
 from spade.design.prompts import agent_message, designer_messages, hint_messages
-from spade.embedded.mech_tools import DOMAINS, TOOL_SKILLS
 from spade.embedded.mechanics import Mechanic, SampledProgram, registry, sample_program, tool_registry
 from spade.embedded.players import HINTED_EXPERT, PLAIN_EXPERT, play
+from spade.embedded.tool_worlds import DOMAINS, TOOL_SKILLS
 from spade.envs.memory import Exemplar, Record, show_exemplar
 from spade.play.actions import BoxedCodec
 from spade.play.toolcalls import opening
@@ -25,8 +25,11 @@ DOCUMENT_TOKENS = 64
 EXEMPLAR_TOKENS = 170
 TEMPLATE = "short"
 HINTED_SHARE = 0.4
-MIX = {"design": 0.08, "tool_design": 0.03, "hint": 0.03, "episode": 0.76, "tool_episode": 0.10}
+MIX = {"design": 0.08, "tool_design": 0.035, "hint": 0.03, "episode": 0.675, "tool_episode": 0.18}
 """Share of samples by kind. Designs are long (document and memory first): their token share is larger."""
+
+TOOL_HINTS = 0.25
+"""Share of tool-use programs among those a hint is asked for."""
 
 VARIANTS: dict[str, float] = VariantsConfig().model_dump()
 REJECTED_SHARE = 0.15
@@ -131,7 +134,7 @@ class SampleMaker:
 
     def hint(self) -> list[Message]:
         """Program source, answered by one of the mechanic's strategy hints."""
-        sampled = sample_program(self.rng, tools=self.rng.random() < 0.1)
+        sampled = sample_program(self.rng, tools=self.rng.random() < TOOL_HINTS)
         hint = self.rng.choice(sampled.mechanic.hints)
         return [*hint_messages(sampled.code, TEMPLATE), Message("assistant", hint)]
 

@@ -11,11 +11,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-VOCABULARY = 2048
+VOCABULARY = 3072
 SPECIAL = ("<|pad|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>")
 CONTEXT = 2048
 
-SPLIT = r"\n(?: {4})+[^\n0-9]*|\\boxed\{|[0-9]+| ?[A-Za-z]+| ?[^\sA-Za-z0-9]+|\s"
+CALL = (
+    r'<tool_call>\{"name": "|", "arguments": \{(?:"[a-z]+": "?)?|"?, "[a-z]+": "?|"?\}\}</tool_call>'
+    r"|<answer>done</answer>"
+)
+"""The fixed parts of a tool call as JSON, so that a call is a token a name or value and one between."""
+SPLIT = rf"\n(?: {{4}})+[^\n0-9]*|{CALL}|\\boxed\{{|[0-9]+| ?[A-Za-z]+| ?[^\sA-Za-z0-9]+|\s"
 """Chunks that merges never cross: an indented code line up to its next number, a number, a word, marks."""
 
 CHAT_TEMPLATE = (
@@ -45,7 +50,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int = VOCABULARY) -> Any:
         special_tokens=list(SPECIAL),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         min_frequency=2,
-        max_token_length=120,
+        max_token_length=160,
         show_progress=False,
     )
     raw.train_from_iterator(texts, trainer)

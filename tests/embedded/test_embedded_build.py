@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from spade.config import ServingConfig
-from spade.embedded.build import Recipe, batches, loss_of, new_model
+from spade.embedded.build import Recipe, batches, loss_of, new_model, sharpen
 from spade.embedded.samples import Encoded, SampleMaker
 from spade.embedded.tokenizer import CONTEXT
 from spade.serving.launch import open_chat, resolve_ref
@@ -48,8 +48,8 @@ async def test_local_policy_opens_and_samples(built: Built) -> None:
     chat = await open_chat(ref, ServingConfig(device="cpu", max_rows=4))
     try:
         params = SamplingParams(max_tokens=5, temperature=1.0, seed=1)
-        reply = await chat.chat([Message("user", "guess a number")], params)
-        again = await chat.chat([Message("user", "guess a number")], params)
+        reply = await chat.chat([Message("user", "guess a number")], params=params)
+        again = await chat.chat([Message("user", "guess a number")], params=params)
         assert chat.policy.exact_tokens and reply == again
     finally:
         await chat.close()
@@ -93,3 +93,12 @@ def test_training_lowers_the_loss(built: Built, maker: SampleMaker) -> None:
     group = [maker.draw() for _ in range(8)]
     with torch.no_grad():
         assert loss_of(trained, group, True) < loss_of(fresh, group, True)
+
+
+def test_sharpening_multiplies_the_logits() -> None:
+    model = new_model(Recipe(hidden=32, layers=1, heads=2, feed_forward=64))
+    ids = torch.tensor([[2, 7, 9]])
+    with torch.no_grad():
+        before = model(ids).logits
+        sharpen(model, 1.25)
+        assert torch.allclose(model(ids).logits, 1.25 * before, rtol=1e-4, atol=1e-6)

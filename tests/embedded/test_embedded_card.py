@@ -50,7 +50,7 @@ def test_card_files_say_what_was_measured(built: tuple[Path, list[str]], tmp_pat
     assert read_cards(folder) == {"games": GOOD, "tool use": other}
     text = (folder / "README.md").read_text()
     figures = ("0.700", "150", "0.400", "0.600", "0.100", "0.900")
-    for part in (*figures, "0.812", "L3", "syntax 3", "GuessEnv 40", "StoreEnv 9", "2048-entry"):
+    for part in (*figures, "0.812", "L3", "syntax 3", "GuessEnv 40", "StoreEnv 9", "3072-entry"):
         assert part in text
     assert "parameters" in text and "{" not in text
 

@@ -33,9 +33,9 @@ def test_card_figures_hold_and_the_readme_mentions_them(carded: Path) -> None:
     text = (carded / "README.md").read_text()
     cards = read_cards(carded)
     assert set(cards) == set(KINDS)
-    assert cards["games"].holds(), cards["games"]
-    assert ("Not all bars are met" in text) == (not cards["tool use"].holds())  # what falls short is said
+    assert "Not all bars are met" not in text
     for card in cards.values():
+        assert card.holds(), card
         assert card.samples >= 500
         assert card.hint_only_return < card.plain_return, "hints must not win by themselves"
         figures = (card.accept_rate, card.plain_return, card.hinted_return, card.hint_only_return)

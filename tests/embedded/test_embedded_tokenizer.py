@@ -53,8 +53,8 @@ def test_programs_are_short(tokenizer: Any) -> None:
     assert statistics.median(games) <= 80
     assert max(games) <= 130
     tools = [len(ids(tokenizer, code)) for code in programs(100, tools=True)]
-    assert statistics.median(tools) <= 140
-    assert max(tools) <= 260
+    assert statistics.median(tools) <= 90
+    assert max(tools) <= 130
 
 
 def lengths_of_numbers(tokenizer: Any) -> dict[int, int]:
@@ -99,3 +99,12 @@ def test_no_special_token_hides_in_the_corpus(documents: list[str]) -> None:
 def test_saved_tokenizer_is_a_plain_fast_one(built: tuple[Path, list[str]]) -> None:
     names = {p.name for p in built[0].iterdir()}
     assert {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"} <= names
+
+
+def test_a_tool_call_is_a_token_a_value_and_one_between(tokenizer: Any) -> None:
+    """Twenty marks of JSON to copy right are what a small model fails at; here they are four tokens."""
+    text = '<tool_call>{"name": "take", "arguments": {"good": "milk", "packs": 12}}</tool_call>'
+    parts = [tokenizer.decode([i]) for i in ids(tokenizer, text)]
+    between = ['<tool_call>{"name": "', '", "arguments": {"good": "', '", "packs": ', "}}</tool_call>"]
+    assert parts == [between[0], "take", between[1], "milk", between[2], "12", between[3]]
+    assert len(ids(tokenizer, "<answer>done</answer>")) == 1
