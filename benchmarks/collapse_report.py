@@ -141,8 +141,14 @@ def draw(summaries: Sequence[Summary], path: Path) -> None:
     FigureCanvasAgg(figure)
     axes = figure.subplots(2, 2)
     panels: list[tuple[str, Callable[[Summary], tuple[list[float], list[float]]]]] = [
-        ("Effective number of mechanics", lambda run: _line(run, "effective, repeats counted")),
-        ("Share of the most frequent one", lambda run: _line(run, "most frequent, repeats counted")),
+        (
+            "Effective number of mechanics, repeats counted",
+            lambda run: _line(run, "effective, repeats counted"),
+        ),
+        (
+            "Share of the most frequent mechanic, repeats counted",
+            lambda run: _line(run, "most frequent, repeats counted"),
+        ),
         ("Regret", lambda run: _line(run, "regret")),
         ("Held-out return", lambda run: ([float(s) for s in run.scores], list(run.scores.values()))),
     ]

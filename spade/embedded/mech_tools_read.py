@@ -170,7 +170,7 @@ def files_code(p: Params) -> str:
 
 def files_slip(env: Any, right: str, history: History, r: random.Random) -> str:
     """Put the file where no folder is yet; later on, another file."""
-    put = steps(env)[env.current][-1]
+    put: str = steps(env)[env.current][-1]
     if right != put:
         return put
     found = arguments_of(put)

@@ -100,7 +100,7 @@ def plan_expert(env: Any, history: History, r: random.Random) -> str:
     if env.current >= len(env.tasks):
         return str(env.answer)
     made = [action for action, reply in history if not reply.startswith("error")]
-    mine = steps(env)[env.current]
+    mine: list[str] = steps(env)[env.current]
     return next((c for c in mine if c not in made), mine[-1])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from spade.config import HintConfig, SandboxConfig
-from spade.design.hints import INFRASTRUCTURE, HintDraft, clean_hint, write_hints
+from spade.design.hints import INFRASTRUCTURE, HintDraft, clean_hint, solution_hints, write_hints
 from spade.envs.sandbox import Sandbox
 from spade.errors import BackendError, FaultCode, ProgramFault
 from spade.serving.chat import ChatPolicy
@@ -115,6 +116,23 @@ async def test_a_program_can_bring_its_own_hint(sandbox: Sandbox) -> None:
         "what is left", "mellon"
     )
     assert (await hint(sandbox, "unused", source="program", code=secret)).check.code == "hint_leaks_code"
+
+
+async def test_the_solution_as_a_hint_is_that_of_the_seed_and_refused_by_the_checks(sandbox: Sandbox) -> None:
+    program = EnvProgram.of(game(16))
+    seeds = [3, 4, 5, 3]
+    hints = await solution_hints(program, seeds, sandbox)
+    answers = [random.Random(seed).randint(1, 16) for seed in seeds]
+    assert hints == [f"the solution is \\boxed{{{answer}}}" for answer in answers]
+    assert len(set(hints)) > 1
+    checked = await hint(sandbox, "unused", source="solution")
+    assert checked.check.code == "hint_leaks_answer" and checked.tokens == 0
+    shown = await hint(sandbox, "unused", source="solution", checks=False)
+    assert shown.usable == checked.text
+    broken = EnvProgram.of(game(16).replace("def solution(self):", "def solution(self, more):"))
+    assert await solution_hints(broken, seeds, sandbox) == []
+    lost = await hint(sandbox, "unused", source="solution", code=broken.code)
+    assert lost.usable is None and lost.check.code == "no_hint"
 
 
 async def test_tool_use_asks_for_a_plan_in_the_full_form(sandbox: Sandbox) -> None:
