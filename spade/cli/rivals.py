@@ -136,10 +136,11 @@ def _is_match(path: Path, record: RunRecord, source: str, suite: str) -> bool:
     other = read_record(path)
     train = other.config.get("train") or {}
     spent, wanted = (float(r.ledger.get("total_tokens") or 0) for r in (other, record))
+    asked = (other.config.get("budget") or {}).get("total_tokens")  # as `budget.like` sets it
     return (
         other.id != record.id
         and train.get("source") == source
         and other.config.get("model") == record.config.get("model")
-        and abs(spent - wanted) <= NEAR * wanted
+        and (asked == int(wanted) or abs(spent - wanted) <= NEAR * wanted)
         and suite in lazy("spade_evals.results:suites_of")(path)
     )

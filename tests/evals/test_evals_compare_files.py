@@ -28,7 +28,7 @@ async def test_changed_items_are_those_whose_value_differs(tmp_path: Path) -> No
     assert {c.item_id for c in row.gained} == {i for i in a if b[i].value > a[i].value}
     assert {c.item_id for c in row.lost} == {i for i in a if b[i].value < a[i].value}
     assert (len(row.gained), len(row.lost)) == (row.tests["score"].gained, row.tests["score"].lost)
-    assert row.lost[0].item_id in to_markdown(compare_runs([base, other]))
+    assert row.gained[0].item_id in to_markdown(compare_runs([base, other]))
 
 
 async def test_changed_items_of_several_seeds_are_means_by_size(tmp_path: Path) -> None:

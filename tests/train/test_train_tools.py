@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 
 from spade.config import Config
-from spade.embedded.mechanics import sample_program
 from tests.train.scripted_world import (
     DigestLearner,
     World,
@@ -21,6 +19,42 @@ from tests.train.scripted_world import (
     small_config,
     train,
 )
+
+STORE = """class StoreEnv(ToolEnv):
+    max_turns = {turns}
+    tools = {{
+        "{verb}_stock": {{"description": "{verb} a stock", "parameters": {{"good": "string", "count": "integer"}}}},
+        "read_stock": {{"description": "read a stock", "parameters": {{"good": "string"}}}},
+    }}
+
+    def setup(self, rng):
+        old = {{g: rng.randint(1, 9) for g in ["nails", "paint", "wire", "tape", "glue"]}}
+        self.state, self.plan = dict(old), []
+        for a in rng.sample(sorted(old), {tasks}):
+            n = old[a] + rng.randint(1, {most})
+            self.tasks.append(("{verb} " + a + " {by} " + str(n), lambda s, a=a, n=n: s[a] == {goal}))
+            self.plan.append(self.call("{verb}_stock", good=a, count=n))
+
+    def tool_{verb}_stock(self, good, count):
+        self.state[good] {change} count
+        return good + " is " + str(self.state[good])
+
+    def tool_read_stock(self, good):
+        return good + " is " + str(self.state[good])
+
+    def solution(self):
+        return self.plan + [self.answer]
+"""  # noqa: E501
+
+
+def store(number: int, tasks: int) -> str:
+    """A store of goods whose stocks are set or added to."""
+    verb = "set" if number % 2 else "add"
+    change, by, goal = ("=", "to", "n") if verb == "set" else ("+=", "by", "old[a] + n")
+    return STORE.format(
+        verb=verb, change=change, by=by, goal=goal, tasks=tasks, turns=tasks + 3, most=5 + number % 50
+    )
+
 
 TASK = re.compile(r"(set|add) ([a-z]+) (?:to|by) (\d+)")
 
@@ -33,10 +67,7 @@ class ToolWorld(World):
         kind = number_of(f"{prompt}{self.policy.version}", 6)
         if kind == 0:
             return "```python\nclass StoreEnv(ToolEnv):\n    pass\n```"
-        level = 1 + kind % 2
-        made = sample_program(random.Random(number_of(prompt, 200)), name="store", level=level, tools=True)
-        code = re.sub(r"max_turns = (\d+)", lambda m: f"max_turns = {int(m[1]) + 2}", made.code)
-        return f"```python\n{code}```"
+        return f"```python\n{store(number_of(prompt, 200), 1 + kind % 2)}```"
 
     def __init__(self) -> None:
         super().__init__("one call for each request, then answer")
