@@ -21,7 +21,7 @@ from typing import Any
 from spade.errors import BackendError, FaultKind
 from spade.play.actions import OPEN_THOUGHT
 from spade.rng import child_seed
-from spade.serving.policy import Completion, SamplingParams
+from spade.serving.policy import Completion, Policy, SamplingParams
 from spade.serving.stopping import StopTexts
 from spade.types import Fault, Instance, Outcome, Scored, StopReason
 from spade_evals.answers import Answer, AnswerLog, Key
@@ -78,20 +78,7 @@ class Asker:
         """Ask for every sample that is missing. Raises BackendError when the engine fails for good."""
         units = [(q, sample) for q in questions for sample in range(self.ask.n)]
         policy = self.setting.chat.policy
-        if policy.lockstep:
-            size = max(1, policy.max_rows)
-            for at in range(0, len(units), size):
-                batch = units[at : at + size]
-                if any(self._missing(unit) for unit in batch):
-                    await self._batch(batch)
-            return
-        alive = asyncio.Semaphore(IN_FLIGHT)
-
-        async def one(unit: Unit) -> None:
-            async with alive:
-                await self._single(unit)
-
-        await together([one(unit) for unit in units if self._missing(unit)])
+        await run_units(units, policy, self._missing, self._batch, self._single, IN_FLIGHT)
 
     def _missing(self, unit: Unit) -> bool:
         return (unit[0].id, unit[1]) not in self.log.answers
@@ -214,6 +201,30 @@ class Asker:
         self.problem = why
         if self._in_row >= GIVE_UP:
             raise BackendError(f"{why}; {GIVE_UP} samples in a row were lost. Run the same command to resume")
+
+
+async def run_units(
+    units: Sequence[Unit],
+    policy: Policy,
+    missing: Callable[[Unit], bool],
+    batch: Callable[[Sequence[Unit]], Coroutine[Any, Any, None]],
+    single: Callable[[Unit], Coroutine[Any, Any, None]],
+    at_once: int,
+) -> None:
+    """What is missing of `units`: an engine in lockstep on a fixed grid, any other `at_once` at a time."""
+    if policy.lockstep:
+        size = max(1, policy.max_rows)
+        for at in range(0, len(units), size):
+            if any(map(missing, units[at : at + size])):
+                await batch(units[at : at + size])
+        return
+    alive = asyncio.Semaphore(at_once)
+
+    async def one(unit: Unit) -> None:
+        async with alive:
+            await single(unit)
+
+    await together([one(unit) for unit in units if missing(unit)])
 
 
 async def together(work: Sequence[Coroutine[Any, Any, None]]) -> None:

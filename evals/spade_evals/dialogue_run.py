@@ -19,7 +19,17 @@ from spade.serving.chat import ChatCompletion, ChatPolicy, SpeaksChat
 from spade.serving.policy import Completion
 from spade.types import Instance, Scored, StopReason
 from spade_evals.answers import Answer, AnswerLog
-from spade_evals.asking import GIVE_UP, GRADING, TRIES, OnAnswer, Unit, grade_again, shown, together
+from spade_evals.asking import (
+    GIVE_UP,
+    GRADING,
+    TRIES,
+    OnAnswer,
+    Unit,
+    grade_again,
+    run_units,
+    shown,
+    together,
+)
 from spade_evals.dialogue import Asked, DialogueTask, Line, Lost, Role, Speaker, UserLost
 from spade_evals.presets import Ask
 from spade_evals.question import Question
@@ -54,20 +64,10 @@ class DialogueAsker:
         """Hold every conversation that is missing. Raises BackendError when the engine fails for good."""
         units = [(q, sample) for q in questions for sample in range(self.ask.n)]
         policy = self.setting.chat.policy
-        if policy.lockstep:
-            size = max(1, policy.max_rows)
-            for at in range(0, len(units), size):
-                batch = units[at : at + size]
-                if any(self._missing(unit) for unit in batch):
-                    await self._batch(batch)
-            return
-        alive = asyncio.Semaphore(DIALOGUES)
+        await run_units(units, policy, self._missing, self._batch, self._single, DIALOGUES)
 
-        async def one(unit: Unit) -> None:
-            async with alive:
-                await self._hold(unit, self._answer_one, _nothing)
-
-        await together([one(unit) for unit in units if self._missing(unit)])
+    async def _single(self, unit: Unit) -> None:
+        await self._hold(unit, self._answer_one, _nothing)
 
     def _missing(self, unit: Unit) -> bool:
         return (unit[0].id, unit[1]) not in self.log.answers

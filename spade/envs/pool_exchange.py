@@ -56,7 +56,9 @@ def import_programs(source: Path) -> Pool:
         origin = {"imported": source.name, "sha256": file_sha256(source)}
     else:
         raise InputError(f"{source} is neither a folder of programs nor a .jsonl file")
-    programs = {program.id: program for program in found}
+    programs: dict[str, EnvProgram] = {}
+    for program in found:
+        programs.setdefault(program.id, program)  # of two copies the first stays, with its hint
     if not programs:
         raise InputError(f"{source} holds no programs")
     return Pool(tuple(programs.values()), 0, origin, {i: Provenance() for i in programs})
