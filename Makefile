@@ -19,10 +19,11 @@ OMP_NUM_THREADS ?= 1
 export OMP_NUM_THREADS
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: help demo test lint results soak test-extras clean distclean
+.PHONY: help demo arms test lint results soak test-extras clean distclean
 
 help:
 	@echo "make demo         train by self-play, evaluate and compare on this machine's CPU"
+	@echo "make arms         the demo, its two baselines and the start model at equal budget, for each of SEEDS"
 	@echo "make test         ruff, mypy --strict and the test suite"
 	@echo "make lint         ruff and mypy --strict only"
 	@echo "make results      rewrite results/tables/ from the runs kept in results/runs/"
@@ -89,14 +90,31 @@ demo: $(VENV)/.stamp
 	$(BIN)/spade eval --ckpt $(POOL) --suite heldout --seed $(SEED)
 	$(BIN)/spade compare $(BASE) $(POOL) $(DEMO) --out runs/demo-compare-s$(SEED)
 
+# --- every arm, several seeds ----------------------------------------------------------------------------
+# SPADE, a fixed pool, a fixed pool with self-play's replay and adaptive generated tasks, each with the tokens SPADE spent,
+# and the start model. Stopped and started again it goes on.
+
+SEEDS ?= 0 1 2 3 4
+ARMS  ?= runs/arms
+
+arms: $(VENV)/.stamp
+	@set -e; for s in $(SEEDS); do run=$(ARMS)/demo-s$$s; \
+	  $(BIN)/spade train demo seed=$$s out=$$run --with-baselines; \
+	  $(BIN)/spade train demo-fixed-pool-replay seed=$$s out=$$run-fixed-pool-replay budget.like=$$run; \
+	done
+	$(BIN)/spade compare $(ARMS) --suite heldout --out $(ARMS)/compare
+
 # --- checks ----------------------------------------------------------------------------------------------
 
 lint: $(VENV)/.stamp-dev
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 
+# Files of tests side by side, one process a core and four at most: each needs up to 1 GiB.
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+
 test: lint
-	@HF_HUB_OFFLINE=1 $(BIN)/python -m pytest
+	@HF_HUB_OFFLINE=1 $(PYTEST)
 
 test-extras: $(VENV)/.stamp-extras
 	@$(BIN)/python -m pytest -ra

@@ -563,14 +563,18 @@ class EvalConfig(Section):
 
     suite: str = "heldout"
     """Suite name; see `spade list suites`."""
-    every: Count = 0
-    """After training, also evaluate each kept checkpoint whose step is a multiple of this; 0 = none."""
+    every: Count = 1
+    """While training, evaluate the start model and each n-th checkpoint; 0 = never."""
+    checkpoint_suite: str | None = None
+    """Suite of these evaluations; unset means `suite`."""
+    checkpoint_items: Positive = 128
+    """Items of these evaluations: few, since what they are for is the curve."""
     episodes: Positive | None = None
-    """Items evaluated; unset means the whole suite."""
+    """Items evaluated at the end; unset means the whole suite."""
     seed: Count = 0
     """Fixes items and sampling; keep it equal across runs that are going to be compared."""
-    at_end: bool = False
-    """Evaluate the last checkpoint when training is done."""
+    at_end: bool = True
+    """Evaluate the last checkpoint when training is done, on `episodes` items of `suite`."""
     compare: bool = True
     """After an evaluation that belongs to the run, compare it with the start model and with the baselines of
     equal start and budget that are found; what is missing is named with its command."""

@@ -37,6 +37,8 @@ __all__ = ["RunFolder", "hardware", "open_inside", "publish_record", "read_recor
 
 RECORD = "run.json"
 EVENTS = "events.jsonl"
+CHECKPOINT_SCORES = "eval-checkpoints"
+"""Folder of the evaluations made inside the training loop; those of the finished run are in `eval`."""
 
 # One lock per folder and process, kept open until `finish`: POSIX drops the lock when any of its
 # descriptors is closed, and does not hand it to forked children, which is what we want.

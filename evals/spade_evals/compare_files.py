@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spade.files import atomic_write, read_jsonl, write_json
 from spade.report.curves import RunSeries, draw_curves, draw_scores
@@ -32,31 +33,58 @@ def claims(report: CompareReport) -> list[str]:
     return out
 
 
+Point = tuple[float, float, float, float]
+"""Sampled tokens, score, standard error, step (NaN where it is not known)."""
+
+
 def series_of(runs: Sequence[EvalRun]) -> list[RunSeries]:
-    """Metrics and evaluated steps of the training runs, starting from the score of the untrained model."""
-    start = next((r for r in runs if r.seed is None and r.score[0] is not None), None)
+    """Metrics and evaluated steps of the training runs, starting from the score of the untrained model.
+
+    All points of a curve, and all curves, have one protocol: that of the compared results, or of another
+    evaluation of the suite if more checkpoints were evaluated so (as the training loop does, on fewer items).
+    """
+    trained = [run for run in runs if run.folder is not None and run.seed is not None]
+    points = {run.path: _points(run, runs) for run in trained}
+    counts = Counter(print_ for found in points.values() for print_, there in found.items() for _ in there)
+    chosen = max(counts, key=lambda print_: (counts[print_], print_ == trained[0].fingerprint), default="")
     out = []
-    for run in runs:
-        folder = run.folder
-        if folder is None or run.seed is None:
-            continue
-        points: dict[float, tuple[float, float, float]] = {}
-        if start is not None and start.fingerprint == run.fingerprint and run.origin.model == start.ref:
-            points[0.0] = (float(start.score[0] or 0.0), float(start.score[1] or 0.0), 0.0)
-        trees = [tree for _, tree in documents(folder)] if folder.is_dir() else []
-        for tree in trees:
-            mean, stderr, _ = tree["result"]["score"]
-            tokens, step = tree["origin"].get("tokens"), tree["origin"].get("step")
-            if tree["fingerprint"] == run.fingerprint and None not in (mean, tokens):
-                points[float(tokens)] = (mean, stderr or 0.0, math.nan if step is None else float(step))
-        if run.origin.tokens is not None and run.score[0] is not None:
-            step = math.nan if run.origin.step is None else float(run.origin.step)
-            points[run.origin.tokens] = (run.score[0], run.score[1] or 0.0, step)
-        rows = read_jsonl(folder / "metrics.jsonl")
-        scores = tuple((tokens, mean, stderr) for tokens, (mean, stderr, _) in sorted(points.items()))
-        steps = tuple((step, mean, se) for _, (mean, se, step) in sorted(points.items()) if step == step)
-        out.append(RunSeries(run.label, run.seed, tuple(rows), scores, steps))
+    for run in trained:
+        assert run.folder is not None
+        there = sorted(points[run.path].get(chosen, {}).values())
+        out.append(
+            RunSeries(
+                run.label,
+                run.seed,
+                tuple(read_jsonl(run.folder / "metrics.jsonl")),
+                tuple((tokens, mean, stderr) for tokens, mean, stderr, _ in there),
+                tuple((step, mean, stderr) for _, mean, stderr, step in there if step == step),
+            )
+        )
     return out
+
+
+def _points(run: EvalRun, runs: Sequence[EvalRun]) -> dict[str, dict[float, Point]]:
+    """Points of one run by protocol and tokens."""
+    found: dict[str, dict[float, Point]] = {}
+
+    def add(protocol: str, score: tuple[float | None, float | None, int], origin: Any) -> None:
+        mean, stderr, _ = score
+        step, tokens = origin.get("step"), origin.get("tokens")
+        if origin.get("seed") is None:
+            step, tokens = 0, 0  # the start model
+        if mean is not None and tokens is not None:
+            point = (float(tokens), mean, stderr or 0.0, math.nan if step is None else float(step))
+            found.setdefault(protocol, {})[point[0]] = point
+
+    for start in runs:
+        if start.seed is None and start.ref == run.origin.model:
+            add(start.fingerprint, start.score, {})
+    if run.folder is not None and run.folder.is_dir():
+        for _, tree in documents(run.folder):
+            if tree["protocol"]["suite"] == run.suite:
+                add(tree["fingerprint"], tree["result"]["score"], tree["origin"])
+    add(run.fingerprint, run.score, {"seed": run.seed, "step": run.origin.step, "tokens": run.origin.tokens})
+    return found
 
 
 def write_outputs(report: CompareReport, runs: Sequence[EvalRun], out: Path) -> CompareReport:

@@ -184,6 +184,18 @@ async def _open_and_run(
             await user.close()
 
 
+async def evaluate_open(
+    chat: ChatPolicy, sandbox: Sandbox, suite: str, ref: str, out: Path, *, seed: int, limit: int | None
+) -> SuiteResult:
+    """Evaluate an open policy as the checkpoint `ref`, whose weights it has, with the defaults for play.
+
+    For the training loop; neither policy nor sandbox is closed, nothing is shown. Raises as `run_eval`.
+    """
+    job = Job(ref, out, seed, limit, PlayConfig(), True, None)
+    found = await _run_one(_suite(suite, None), chat, sandbox, subject_of(ref), job)
+    return found if isinstance(found, SuiteResult) else found.result
+
+
 async def _run_one(
     suite: Any, chat: ChatPolicy, box: Sandbox, subject: Subject, job: Job, user: OpenUser | None = None
 ) -> SuiteResult | SuiteReport:

@@ -22,13 +22,15 @@ from spade.config import Config
 from spade.config_load import with_overrides
 from spade.errors import InputError
 from spade.files import read_json
-from spade.runs import RECORD, read_record
+from spade.runs import CHECKPOINT_SCORES, RECORD, read_record
 from spade.types import RunRecord
 
 SOURCES = {"fixed-pool": "fixed_pool", "procedural": "procedural"}
 NEAR = 0.05
 """Largest relative difference of two budgets that counts as none: a run ends with the step that spends it."""
 FOLDER = "compare"
+OWN = ("eval", CHECKPOINT_SCORES, FOLDER)
+"""Folders of a run that are no rivals of it, though they hold results."""
 STEPS = 100_000
 """More than a baseline needs: its budget ends it, and its steps may be smaller than the run's."""
 
@@ -114,9 +116,7 @@ def _command(record: RunRecord, run: Path, name: str, source: str) -> str:
 def _folders(place: Path) -> Iterator[Path]:
     """Folders in which a run or an evaluation may lie, `place/*` and `place/*/*`."""
     for pattern in ("*", "*/*"):
-        yield from (
-            path for path in place.glob(pattern) if path.is_dir() and path.name not in ("eval", FOLDER)
-        )
+        yield from (path for path in place.glob(pattern) if path.is_dir() and path.name not in OWN)
 
 
 def _is_base(path: Path, model: str, suite: str) -> bool:

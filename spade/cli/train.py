@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from spade import registry
-from spade.cli.evaluate import evaluate
+from spade.cli.evaluate import evaluate, suite_names
+from spade.cli.inloop import check_in_loop, in_loop
 from spade.cli.main import add_json, emit, lazy
 from spade.cli.rivals import compare_with_rivals, make_missing, missing_text
 from spade.config import Config
@@ -63,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     summary = {"run": str(opened.path), "status": status, **summary}
     if args.with_baselines and status == "finished":
         make_missing(cfg, opened.path, _trains(run_training))
-    if status == "finished" and cfg.eval.compare and (cfg.eval.at_end or cfg.eval.every):
+    if status == "finished" and cfg.eval.compare and cfg.eval.at_end:
         summary |= _comparison(cfg, opened.path)
     emit(args, summary, "\n".join(f"{key}: {_short(value)}" for key, value in summary.items()))
     return 130 if status == "interrupted" else 0
@@ -98,7 +99,9 @@ def train(cfg: Config, folder: RunFolder, run_training: Callable[..., Any]) -> t
     status = "failed"
     try:
         with StopFlag() as stop:
-            summary = dict(run_training(cfg, folder, stop) or {})
+            look = in_loop(cfg, folder.path)
+            more = {} if look is None else {"on_checkpoint": look}
+            summary = dict(run_training(cfg, folder, stop, **more) or {})
             if not stop.requested:
                 summary |= _evaluations(cfg, folder)
             status = "interrupted" if stop.requested else "finished"
@@ -115,6 +118,9 @@ def check(cfg: Config) -> None:
     registry.target("source", cfg.train.source)
     registry.target("backend", cfg.serving.type)
     require_device(cfg.serving.device)
+    if cfg.eval.at_end:
+        suite_names(cfg.eval.suite)
+    check_in_loop(cfg)
     lazy("spade.serving.launch:resolve_ref")(cfg.model)
     lazy("spade.train.checks:check_run")(cfg)
     if cfg.train.pool is not None and not Path(cfg.train.pool).exists():
@@ -143,13 +149,11 @@ def with_budget(cfg: Config) -> Config:
 
 
 def _evaluations(cfg: Config, folder: RunFolder) -> dict[str, Any]:
-    """Evaluate what `eval.at_end` and `eval.every` ask for; returns suite result by checkpoint."""
-    refs = [str(folder.path)] if cfg.eval.at_end else []
-    if cfg.eval.every:
-        kept = sorted(int(p.name.removeprefix("step-")) for p in (folder.path / CHECKPOINTS).glob("step-*"))
-        refs += [f"{folder.path}@{step}" for step in kept if step % cfg.eval.every == 0]
-    suite, seed, limit = cfg.eval.suite, cfg.eval.seed, cfg.eval.episodes
-    return {f"eval {ref}": evaluate(cfg, ref, suite, seed=seed, limit=limit) for ref in refs}
+    """Evaluate the last checkpoint, if `eval.at_end` asks for it; returns the result by checkpoint."""
+    if not cfg.eval.at_end:
+        return {}
+    ref, suite, seed, limit = str(folder.path), cfg.eval.suite, cfg.eval.seed, cfg.eval.episodes
+    return {f"eval {ref}": evaluate(cfg, ref, suite, seed=seed, limit=limit)}
 
 
 def _short(value: Any) -> str:

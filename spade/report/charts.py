@@ -56,9 +56,12 @@ LENS = {
 """Numbers of the lens that are drawn, by role."""
 
 
-def charts(rows: Sequence[Row]) -> list[tuple[str, str]]:
-    """(title, SVG) of every chart for which the run has data."""
-    out = []
+def charts(rows: Sequence[Row], scores: Sequence[Row] = ()) -> list[tuple[str, str]]:
+    """(title, SVG) of every chart for which the run has data; `scores` are evaluated checkpoints
+    (`spade.report.run_data.checkpoint_scores`)."""
+    out = [
+        (f"{name} at checkpoints (bars: one standard error)", _scores(of)) for name, of in _by_suite(scores)
+    ]
     for title, lines in PANELS:
         known = [(key, label) for key, label in lines if _has(rows, key)]
         if known:
@@ -112,6 +115,20 @@ def _line_chart(rows: Sequence[Row], lines: Lines, missing: float | None = None)
             (bx, middle), (_, error) = _series(both, key), _series(both, band)
             axis.fill_between(bx, middle - error, middle + error, color=colour, alpha=0.2, linewidth=0)
             axis.axhline(0, color=INK, linewidth=0.7)
+    return _svg(figure, axis)
+
+
+def _by_suite(scores: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+    suites = dict.fromkeys(str(row["suite"]) for row in scores)
+    found = [(name, [row for row in scores if row["suite"] == name]) for name in suites]
+    return [(name, rows) for name, rows in found if len(rows) > 1]
+
+
+def _scores(rows: Sequence[Row]) -> str:
+    figure, axis = _panel()
+    x, y, error = np.asarray([(r["step"], r["score"], r["stderr"]) for r in rows], dtype=np.float64).T
+    axis.errorbar(x, y, yerr=error, color=COLOURS[0], marker="o", markersize=3, capsize=2, linewidth=1.5)
+    axis.set_ylabel(f"score, {rows[0]['items']} items", color=INK, fontsize=8)
     return _svg(figure, axis)
 
 

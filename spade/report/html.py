@@ -37,7 +37,10 @@ def page(runs: Sequence[RunData], comparison: Comparison, live: str = "") -> str
     environment = Environment(
         loader=FileSystemLoader(PAGE), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    shown = [{"label": run.label, "overview": run.overview, "charts": charts(run.metrics)} for run in runs]
+    shown = [
+        {"label": run.label, "overview": run.overview, "charts": charts(run.metrics, run.scores)}
+        for run in runs
+    ]
     return environment.get_template("report.html.j2").render(
         title=" and ".join(run.label for run in runs) if len(runs) < 3 else f"{len(runs)} runs",
         runs=shown,

@@ -95,6 +95,13 @@ class Progress:
         else:
             print(self.line(metrics), file=self.stream, flush=True)
 
+    def note(self, text: str) -> None:
+        """Show a line that is no step."""
+        if self._live is not None:
+            self._live.console.print(text, markup=False, highlight=False)
+        else:
+            print(text, file=self.stream, flush=True)
+
     def remaining(self) -> float | None:
         """Estimated seconds to the end, or None."""
         guesses = [self._by_step.remaining(self.steps)]

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spade.files import read_jsonl
+from spade.files import read_json, read_jsonl
 from spade.report.columns import PHASES
 from spade.report.summary import time_split, verdicts
-from spade.runs import read_record
+from spade.runs import CHECKPOINT_SCORES, read_record
 from spade.types import RunRecord
 
 MAX_PROGRAMS = 400
@@ -42,6 +42,8 @@ class RunData:
     pairs: list[dict[str, Any]]
     rejected: list[dict[str, Any]]
     left_out: dict[str, int]
+    scores: list[dict[str, Any]] = field(default_factory=list)
+    """Evaluated checkpoints, see `checkpoint_scores`."""
 
     @property
     def label(self) -> str:
@@ -62,7 +64,21 @@ def read_run(folder: Path | str, documents: Mapping[str, str] | None = None) -> 
     pairs, more_pairs = _pairs(read_jsonl(folder / "tokens.jsonl"), read_jsonl(folder / "episodes.jsonl"))
     rejected, more_rejected = _rejected(designs)
     left_out = {"programs": more_programs, "plays": more_pairs, "rejected designs": more_rejected}
-    return RunData(folder, record, metrics, _overview(record, metrics), programs, pairs, rejected, left_out)
+    overview, scores = _overview(record, metrics), checkpoint_scores(folder)
+    return RunData(folder, record, metrics, overview, programs, pairs, rejected, left_out, scores)
+
+
+def checkpoint_scores(folder: Path) -> list[dict[str, Any]]:
+    """What the loop evaluated: `suite, step, score, stderr, items` by suite and step; step 0 is the start."""
+    rows = []
+    for file in sorted((folder / CHECKPOINT_SCORES).glob("*.json")):
+        tree = read_json(file, "evaluation result")
+        mean, stderr, items = (tree.get("result") or {}).get("score") or (None, None, 0)
+        if mean is not None:
+            step = (tree.get("origin") or {}).get("step") or 0
+            row = {"step": step, "score": mean, "stderr": stderr or 0.0, "items": items}
+            rows.append({"suite": tree["protocol"]["suite"], **row})
+    return sorted(rows, key=lambda row: (str(row["suite"]), row["step"]))
 
 
 # --- overview ------------------------------------------------------------------------------------------

@@ -30,8 +30,6 @@ def check_run(cfg: Config) -> None:
         for found in (_hints(cfg), _groups(cfg), _optimisers(cfg)):
             if found:
                 raise ConfigError(found)
-    if found := _evaluation(cfg):
-        raise ConfigError(found)
 
 
 def _hints(cfg: Config) -> str:
@@ -75,15 +73,5 @@ def _optimisers(cfg: Config) -> str:
             f"learner.designer_lr_factor is {learner.designer_lr_factor:g}, but with one optimiser for both "
             "roles there is one learning rate; set learner.optimizer_per_role=true, or weigh designs with "
             "learner.designer_weight"
-        )
-    return ""
-
-
-def _evaluation(cfg: Config) -> str:
-    every, step = cfg.eval.every, cfg.train.checkpoint_every
-    if every and every % step:
-        return (
-            f"eval.every is {every}, but checkpoints are written every {step} steps "
-            "(train.checkpoint_every); make it a multiple"
         )
     return ""

@@ -14,6 +14,7 @@ decided, so a run that was killed and resumed makes the same decisions as one th
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,9 +33,14 @@ from spade.train.state import drop_rows_after, restore_state, train_state
 from spade.train.token_rows import token_rows
 
 if TYPE_CHECKING:
+    from spade.envs.sandbox import Sandbox
     from spade.learn.trainer import CompactLearner
+    from spade.report.progress import Progress
     from spade.serving.chat import ChatPolicy
 
+OnCheckpoint = Callable[["ChatPolicy", "Sandbox", int], Awaitable[str]]
+"""Called with the Agent, the sandbox and the step: before the first step and after each checkpoint. It may
+use both, is called again for the last step when a run is resumed, and returns a line to show, or nothing."""
 
 LR_END = 0.1
 """A linear schedule ends at this share of the learning rate, so that the last plays still teach."""
@@ -47,6 +53,7 @@ def run_training(
     *,
     chat: ChatPolicy | None = None,
     learner: CompactLearner | None = None,
+    on_checkpoint: OnCheckpoint | None = None,
 ) -> dict[str, Any]:
     """Train in an open run folder, from its last checkpoint if it has one; returns a summary.
 
@@ -55,11 +62,16 @@ def run_training(
     ConfigError for what the user named, SandboxError or BackendError when too much breaks.
     """
     check_run(cfg)
-    return asyncio.run(_train(cfg, folder, stop, chat, learner))
+    return asyncio.run(_train(cfg, folder, stop, chat, learner, on_checkpoint))
 
 
 async def _train(
-    cfg: Config, folder: RunFolder, stop: StopFlag, chat: ChatPolicy | None, learner: CompactLearner | None
+    cfg: Config,
+    folder: RunFolder,
+    stop: StopFlag,
+    chat: ChatPolicy | None,
+    learner: CompactLearner | None,
+    on_checkpoint: OnCheckpoint | None,
 ) -> dict[str, Any]:
     from spade.envs.sandbox import Sandbox
 
@@ -69,7 +81,7 @@ async def _train(
             folder.update_record(sandbox_level=sandbox.level)
             world = World(cfg, roles.agent, sandbox, folder, Ledger(), roles.designer)
             source: EnvSource = registry.resolve("source", cfg.train.source)(world)
-            return await _steps(Run(world, source, roles, stop, open_lens(world, roles)))
+            return await _steps(Run(world, source, roles, stop, open_lens(world, roles), on_checkpoint))
     finally:
         await roles.close()
 
@@ -83,6 +95,7 @@ class Run:
     roles: Roles
     stop: StopFlag
     lens: EntropyLens | None = None
+    on_checkpoint: OnCheckpoint | None = None
     steps: int = 0
     """Finished steps."""
 
@@ -101,12 +114,14 @@ async def _steps(run: Run) -> dict[str, Any]:
     _resume(run)
     await run.roles.publish()
     with Progress(cfg.train.steps, cfg.name, cfg.budget.total_tokens) as progress:
+        await _look(run, progress)
         while not run.ending and not run.stop.requested:
             row = await _step(run)
             world.folder.append("metrics.jsonl", row)
             progress.row(row)
             if run.ending or run.stop.requested or run.steps % cfg.train.checkpoint_every == 0:
                 _save(run)
+                await _look(run, progress)
     world.folder.update_record(ledger=world.ledger.summary())
     return {"steps": run.steps, **world.ledger.summary()}
 
@@ -167,3 +182,15 @@ def _save(run: Run) -> None:
         if run.lens is not None:
             state["lens"] = run.lens.state_dict()
         run.roles.save(world.folder.path, run.steps, state, world.cfg.train.keep)
+
+
+async def _look(run: Run, progress: Progress) -> None:
+    """Have the weights of this step evaluated, if somebody wants to know."""
+    if run.on_checkpoint is None or run.stop.requested:
+        return
+    world = run.world
+    with world.ledger.phase("eval"):
+        line = await run.on_checkpoint(run.roles.agent, world.sandbox, run.steps)
+    if line:
+        progress.note(line)
+    await run.roles.publish()  # drops what the engine kept of it: the next step is that of a run resumed here

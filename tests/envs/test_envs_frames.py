@@ -273,8 +273,8 @@ def test_after_waiting_awake_in_vain_the_next_waits_are_left_out() -> None:
 
 def test_waiting_awake_ends_with_the_answer_and_gives_the_event_loop_its_turn() -> None:
     watch, left = Watch(), iter([True, True, False])
+    started = time.monotonic()  # the next turn is due this long after the first, not after the second call
     assert watch.wait(lambda: next(left), lambda: 1)  # the first turn is due at once
     answers = count()  # always something new: it ends all the same
-    started = time.monotonic()
     assert watch.wait(lambda: True, lambda: next(answers))
     assert time.monotonic() - started >= TURN_SECONDS
