@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ SCORE_PIECE = 512
 
 class HFEngine:
     """See `spade.serving.engine.Engine`. Rows are left-padded; finished rows are forgotten."""
+
+    joins = False
 
     def __init__(self, model: Any, device: torch.device, dtype: torch.dtype) -> None:
         config = model.config.get_text_config()
@@ -80,7 +82,9 @@ class HFEngine:
             out.append(book.scores())
         return out
 
-    def begin(self, prompts: Sequence[tuple[int, ...]], rows: int) -> tuple[np.ndarray, torch.Tensor, int]:
+    def begin(
+        self, prompts: Sequence[tuple[int, ...]], rows: int, busy: Collection[int] = ()
+    ) -> tuple[np.ndarray, torch.Tensor, int]:
         """See `Engine.begin`. Padded rows repeat the first prompt."""
         full = [*prompts, *[prompts[0]] * (rows - len(prompts))]
         width = max(map(len, full))

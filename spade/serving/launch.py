@@ -131,10 +131,14 @@ async def open_chat(ref: str | ModelRef, cfg: ServingConfig) -> ChatPolicy:
 
     read_config(ref.path)  # first, because the tokenizer's loader trips over a broken one without a sentence
     renderer = Renderer.from_folder(ref.path)
-    return ChatPolicy(renderer, _engine(ref.path, cfg), ref)
+    if cfg.shards:
+        from spade.serving.shards import ShardedPolicy
+
+        return ChatPolicy(renderer, await ShardedPolicy.open(ref.path, cfg), ref)
+    return ChatPolicy(renderer, engine_for(ref.path, cfg), ref)
 
 
-def _engine(path: Path, cfg: ServingConfig) -> Policy:
+def engine_for(path: Path, cfg: ServingConfig) -> Policy:
     """The local policy, or another registered backend that serves a checkpoint folder."""
     if cfg.type == "local":
         from spade.serving.local import LocalPolicy

@@ -3,37 +3,46 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from spade.errors import BackendError, InputError
 from spade.serving.checkpoint_files import ModelSpec, read_config, read_spec, read_weights
-from spade.serving.device import is_out_of_memory, memory_for_caches, pick_device, pick_dtype
-from spade.serving.engine import Engine, SlotEngine
+from spade.serving.device import memory_for_caches, pick_device, pick_dtype
+from spade.serving.engine import Engine
 from spade.serving.policy import Completion, PolicyStats, SamplingParams, TokenScores
-from spade.serving.sampling import Batch, Request, uniforms
-from spade.types import StopReason
+from spade.serving.running import PAD_ROWS, Call, Rows
+from spade.serving.sampling import uniforms
+from spade.serving.seats import Request
+from spade.serving.slots import SlotEngine
 
 if TYPE_CHECKING:
     from spade.config import ServingConfig
 
-PAD_ROWS = 8
-"""Batches shrink in steps of this many rows."""
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """Something else to do in the engine's thread; with `alone` when no row is under way."""
+
+    run: Callable[[], None]
+    alone: bool
 
 
 class LocalPolicy:
     """Serves one checkpoint folder. See `spade.serving.policy.Policy` for the methods.
 
-    With `deterministic` the result of a row depends on weights, prompt and seed only: batches are padded to
-    a multiple of eight rows, calls are not merged, and every kernel used gives a row the same bits in any
-    company (checked by the tests on the machine at hand; on a GPU this is not promised).
-    Without it, calls that arrive while the engine is busy share the next batch.
+    Rows of all calls share one running batch: a call that arrives joins it at the next token, as far as
+    there is room, and each row leaves at its own end. With `deterministic` a call has the batch to itself,
+    which is padded to a multiple of eight rows: the result of a row then depends on weights, prompt and seed
+    and on the calls before it only, because every kernel used gives a row the same bits in any company
+    (checked by the tests on the machine at hand; on a GPU this is not promised).
     """
 
     exact_tokens = True
@@ -45,13 +54,12 @@ class LocalPolicy:
         self.lockstep = self.deterministic
         self.context_length = min(engine.context, cfg.context_length or engine.context)
         self.max_rows = cfg.max_rows
-        self.stats = PolicyStats()
-        self.version = 0
-        self._rows = cfg.max_rows
-        self._said_oom = False
-        self._running: list[Request] = []
-        self._waiting: list[tuple[list[Request], asyncio.Future[list[Completion]]]] = []
-        self._drain: asyncio.Task[None] | None = None
+        self._rows = Rows(engine, self.context_length, cfg.max_rows, self.deterministic)
+        self._calls = 0
+        self._inbox: deque[Call | Errand] = deque()
+        self._open: set[Call] = set()
+        self._lock = threading.Lock()
+        self._working = self._closed = False
         threads = max(1, cfg.threads)
         # torch keeps its thread count per thread, so it is set where the work happens.
         self._pool = ThreadPoolExecutor(1, "spade-serving", lambda: torch.set_num_threads(threads))
@@ -60,6 +68,16 @@ class LocalPolicy:
     def dtype(self) -> torch.dtype:
         """The type the weights are served in."""
         return self._engine.dtype
+
+    @property
+    def stats(self) -> PolicyStats:
+        """See `Policy.stats`."""
+        return self._rows.stats
+
+    @property
+    def version(self) -> int:
+        """Of the weights, as given to `load_weights`."""
+        return self._rows.version
 
     @classmethod
     def from_folder(cls, folder: Path, cfg: ServingConfig) -> LocalPolicy:
@@ -88,16 +106,19 @@ class LocalPolicy:
         if len(each) != len(prompts):
             raise BackendError(f"generate got {len(prompts)} prompts but {len(each)} sampling parameters.")
         requests = [self._request(p, s, j) for p, s in zip(prompts, each, strict=True) for j in range(n)]
-        future: asyncio.Future[list[Completion]] = asyncio.get_running_loop().create_future()
-        self._waiting.append((requests, future))
-        if self._drain is None or self._drain.done():
-            self._drain = asyncio.create_task(self._serve())
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[list[Completion]] = loop.create_future()
+        self._calls += 1
+        call = Call(self._calls, requests, lambda result: _settle(loop, future, result))
+        self._open.add(call)
         try:
+            self._put(call)
             flat = await future
         except asyncio.CancelledError:
-            for request in requests:
-                request.cancelled = True
+            call.cancel()
             raise
+        finally:
+            self._open.discard(call)
         return [flat[i : i + n] for i in range(0, len(flat), n)]
 
     async def score(
@@ -116,32 +137,32 @@ class LocalPolicy:
                     f"{len(prompt)} + {len(completion)} tokens do not fit a context of "
                     f"{self.context_length}; shorten them or raise serving.context_length."
                 )
-        scores: list[TokenScores] = await self._in_thread(self._score, prompts, completions, top)
+        scores: list[TokenScores] = await self._do(
+            lambda: self._engine.score(prompts, completions, top), alone=False
+        )
         return scores
 
     async def load_weights(self, named: Iterable[tuple[str, Any]], version: int) -> None:
-        """See `Policy.load_weights`."""
+        """See `Policy.load_weights`. Rows under way end with the old weights; those that wait get the new."""
         state = dict(named)
-        await self._in_thread(self._load, state)
-        self.version = version
+        await self._do(lambda: self._load(state, version), alone=True)
 
     async def sleep(self) -> None:
         """Drop every key-value cache."""
-        await self._in_thread(self._engine.clear)
+        await self._do(self._engine.clear, alone=True)
 
     async def wake(self) -> None:
         """Nothing to do: caches grow on use."""
 
     async def close(self) -> None:
         """End what is running, stop the worker thread and drop the caches."""
-        for request in [*self._running, *(r for rs, _ in self._waiting for r in rs)]:
-            request.cancelled = True
-        if self._drain is not None and not self._drain.done():
-            await asyncio.wait([self._drain])
+        if self._closed:
+            return
+        for call in self._open:
+            call.cancel()
+        await self._do(self._engine.clear, alone=True)
+        self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
-        self._engine.clear()
-
-    # --- batching ------------------------------------------------------------------------------------
 
     def _request(self, prompt: Sequence[int], params: SamplingParams, sample: int) -> Request:
         if not prompt:
@@ -155,145 +176,85 @@ class LocalPolicy:
             raise InputError(f"max_tokens must be at least 1, got {params.max_tokens}.")
         return Request(tuple(prompt), params, uniforms(params.seed, sample, params.max_tokens))
 
-    async def _in_thread(self, function: Any, *args: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *args)
+    # --- the engine's thread -------------------------------------------------------------------------
 
-    async def _serve(self) -> None:
-        """Run waiting calls one batch at a time until none is left."""
-        while self._waiting:
-            taken = [self._waiting.pop(0)]
-            while not self.deterministic and self._waiting:
-                if sum(len(r) for r, _ in taken) + len(self._waiting[0][0]) > self.max_rows:
-                    break
-                taken.append(self._waiting.pop(0))
-            self._running = [r for rs, _ in taken for r in rs]
-            try:
-                done = await self._in_thread(self._run, self._running)
-            except Exception as err:  # fault boundary: whatever failed belongs to the waiting callers
-                for _, future in taken:
-                    if not future.done():
-                        future.set_exception(err)
-                continue
-            for rs, future in taken:
-                mine, done = done[: len(rs)], done[len(rs) :]
-                if not future.done():
-                    future.set_result(mine)
+    def _put(self, item: Call | Errand) -> None:
+        """Hand something to the engine's thread."""
+        if self._closed:
+            raise BackendError("The policy is closed.")
+        with self._lock:
+            self._inbox.append(item)
+            if not self._working:
+                self._working = True
+                self._pool.submit(self._work)
 
-    # --- in the worker thread ------------------------------------------------------------------------
+    async def _do(self, function: Callable[[], Any], alone: bool) -> Any:
+        """Run a function in the engine's thread; its errors come back as `BackendError`."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
 
-    def _load(self, state: Mapping[str, torch.Tensor]) -> None:
-        with torch.inference_mode():
-            try:
-                self._engine.load(state)
-            except (KeyError, RuntimeError) as err:
-                raise BackendError(f"The new weights do not fit the served model: {err}.") from err
-
-    def _score(
-        self, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], top: int
-    ) -> list[TokenScores]:
-        with torch.inference_mode():
-            try:
-                return self._engine.score(prompts, completions, top)
-            except (RuntimeError, MemoryError) as err:
-                raise BackendError(f"The serving engine failed: {err}") from err
-
-    def _run(self, requests: list[Request]) -> list[Completion]:
-        """All requests, in chunks that fit; halves the chunk when memory runs out."""
-        if all(r.cancelled for r in requests):
-            return [Completion((), (), StopReason.CANCELLED, self.version)] * len(requests)
-        out: list[Completion] = []
-        longest = max(len(r.prompt) + r.params.max_tokens for r in requests)
-        fit = self._engine.rows_for(min(longest, self.context_length))
-        while len(out) < len(requests):
-            size = max(1, min(self._rows, self.max_rows, fit))
-            chunk = requests[len(out) : len(out) + size]
+        def run() -> None:
             try:
                 with torch.inference_mode():
-                    out.extend(self._chunk(chunk))
-            except (RuntimeError, MemoryError) as err:
-                self._shrink(err, len(chunk))
-        return out
+                    result = function()
+            except (RuntimeError, MemoryError) as error:
+                failed = BackendError(f"The serving engine failed: {error}")
+                failed.__cause__ = error
+                _settle(loop, future, failed)
+            except Exception as error:  # fault boundary: it belongs to whoever asked
+                _settle(loop, future, error)
+            else:
+                _settle(loop, future, result)
 
-    def _shrink(self, err: Exception, rows: int) -> None:
-        """Halve the rows of a pass after an out-of-memory error; anything else is the engine's failure."""
-        if not is_out_of_memory(err):
-            raise BackendError(f"The serving engine failed: {err}") from err
-        self._engine.clear()
-        if self.device_type == "cuda":
-            torch.cuda.empty_cache()
-        if rows <= 1:
-            raise BackendError("Out of memory with one row; shorten prompts or use a smaller model.") from err
-        self._rows = rows // 2
-        if not self._said_oom:
-            self._said_oom = True
-            print(f"serving: out of memory with {rows} rows; going on with {self._rows}.", file=sys.stderr)
+        self._put(Errand(run, alone))
+        return await future
 
-    @property
-    def device_type(self) -> str:
-        """`cpu` or `cuda`."""
-        return self._engine.device.type
-
-    def _chunk(self, requests: list[Request]) -> list[Completion]:
-        """Prefill and decode one chunk to the end."""
-        engine, count = self._engine, len(requests)
-        batch = Batch(requests, self.context_length, engine.vocab, engine.device)
-        rows = self._padded(count)
-        where, logits, computed = engine.begin([r.prompt for r in requests], rows)
-        owner = np.full(rows, -1, dtype=np.int64)
-        owner[where] = np.arange(count)
-        tokens, finished = batch.sample(np.arange(count), logits)
-        sampled = torch.zeros(rows, dtype=torch.long, device=engine.device)
-        sampled[torch.from_numpy(where)] = tokens
-        who = np.arange(count)
+    def _work(self) -> None:
+        """Serve until nothing is left: what arrived is taken up between two tokens."""
+        rows = self._rows
         while True:
-            self._retire(batch, owner, who[finished])
-            sampled, owner = self._compact(sampled, owner)
-            live = owner >= 0
-            if not live.any():
-                break
-            logits = engine.step(sampled, live)
-            at = np.flatnonzero(live)
-            who = owner[at]
-            index = torch.from_numpy(at).to(engine.device)
-            tokens, finished = batch.sample(who, logits if live.all() else logits[index])
-            sampled[index] = tokens
-        engine.end()
-        self._count(requests, batch, computed)
-        return batch.completions(self.version)
+            with self._lock:
+                if not (self._inbox or rows.queue or rows.live):
+                    self._working = False
+                    return
+            while self._inbox:
+                item = self._inbox[0]
+                if isinstance(item, Call):
+                    rows.queue.extend(item.requests)
+                elif item.alone and (rows.live or rows.queue):
+                    break
+                else:
+                    item.run()
+                self._inbox.popleft()
+            if rows.queue or rows.live:
+                try:
+                    rows.advance()
+                except Exception as error:  # cleaning up after an error failed: nothing can be saved
+                    for call in list(self._open):
+                        call.fail(error)
+                    self._rows.abandon()
 
-    def _retire(self, batch: Batch, owner: np.ndarray, finished: np.ndarray) -> None:
-        if not len(finished):
+    def _load(self, state: Mapping[str, torch.Tensor], version: int) -> None:
+        try:
+            self._engine.load(state)
+        except (KeyError, RuntimeError) as err:
+            raise BackendError(f"The new weights do not fit the served model: {err}.") from err
+        self._rows.version = version
+
+
+def _settle(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], result: Any) -> None:
+    """Give a future its result or its error, from another thread."""
+
+    def settle() -> None:
+        if future.done():
             return
-        row_of = {int(r): i for i, r in enumerate(owner) if r >= 0}
-        for r in finished.tolist():
-            self._engine.keep(row_of[r], batch.requests[r].prompt + batch.tokens(r))
-            owner[row_of[r]] = -1
+        if isinstance(result, Exception):
+            future.set_exception(result)
+        else:
+            future.set_result(result)
 
-    def _compact(self, sampled: torch.Tensor, owner: np.ndarray) -> tuple[torch.Tensor, np.ndarray]:
-        """Shrink the batch to the padded number of live rows, moving live rows into the gaps."""
-        live = int((owner >= 0).sum())
-        rows = self._padded(live)
-        if rows >= len(owner) or live == 0:
-            return sampled, owner
-        tail = [rows + i for i in np.flatnonzero(owner[rows:] >= 0).tolist()]
-        gaps = np.flatnonzero(owner[:rows] < 0).tolist()[: len(tail)]
-        if tail:
-            self._engine.swap(gaps, tail)
-            sampled[gaps] = sampled[tail]
-            owner[gaps] = owner[tail]
-        return sampled[:rows], owner[:rows]
-
-    def _padded(self, live: int) -> int:
-        """Batch rows for `live` rows: a function of that number alone."""
-        if not self.deterministic and live <= PAD_ROWS:
-            return live
-        return -(-live // PAD_ROWS) * PAD_ROWS
-
-    def _count(self, requests: Sequence[Request], batch: Batch, computed: int) -> None:
-        self.stats.requests += len(requests)
-        self.stats.prompt_tokens += sum(len(r.prompt) for r in requests)
-        self.stats.prefilled_tokens += computed
-        self.stats.sampled_tokens += int(batch.done.sum())
+    if not loop.is_closed():  # else whoever waited is gone with its loop
+        loop.call_soon_threadsafe(settle)
 
 
 def _slot_engine(

@@ -88,7 +88,11 @@ class Policy(Protocol):
     lockstep: bool
     context_length: int
     max_rows: int
-    stats: PolicyStats
+
+    @property
+    def stats(self) -> PolicyStats:
+        """Running totals."""
+        ...
 
     async def generate(
         self,

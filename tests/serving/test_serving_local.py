@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from spade.errors import BackendError, InputError
+from spade.serving import linear
 from spade.serving.local import LocalPolicy
 from spade.serving.policy import Completion, Policy, SamplingParams
 from spade.types import StopReason
@@ -59,8 +60,9 @@ def params(count: int, **changes: Any) -> list[SamplingParams]:
 
 @pytest.mark.parametrize(("kind", "changes"), VARIANTS, ids=str)
 async def test_logprobs_equal_a_plain_forward_over_several_turns(
-    tmp_path: Path, kind: str, changes: dict[str, Any]
+    tmp_path: Path, kind: str, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(linear, "PACK_SIZE", 0)  # wide layers are packed however small the model
     model = tiny.write_model(tmp_path, kind, **changes)
     policy = LocalPolicy.from_folder(tmp_path, tiny.serving(max_rows=24))
     assert isinstance(policy, Policy)
@@ -111,8 +113,11 @@ async def test_equal_prompts_are_prefilled_once(llama: tuple[Path, Any]) -> None
 
 @pytest.mark.parametrize("width", [32, 256])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-async def test_deterministic_rows_do_not_depend_on_company(tmp_path: Path, width: int, dtype: str) -> None:
+async def test_deterministic_rows_do_not_depend_on_company(
+    tmp_path: Path, width: int, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Bit for bit: order, other rows, chunking and the kernel's batch size do not matter."""
+    monkeypatch.setattr(linear, "PACK_SIZE", 0)
     tiny.write_model(tmp_path, "llama", hidden_size=width)
     rows, each = prompts(21), params(21)
 
@@ -240,17 +245,17 @@ async def test_out_of_memory_halves_the_rows(
     want = await policy.generate(rows, params(16))
     whole = policy._engine.begin
 
-    def tight(prompts: Any, rows: int) -> Any:
+    def tight(prompts: Any, rows: int, busy: Any) -> Any:
         if len(prompts) > 5:
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")
-        return whole(prompts, rows)
+        return whole(prompts, rows, busy)
 
     monkeypatch.setattr(policy._engine, "begin", tight)
     assert await policy.generate(rows, params(16)) == want
     said = capsys.readouterr().err
     assert said.count("out of memory") == 1 and "16 rows" in said
 
-    def broken(prompts: Any, rows: int) -> Any:
+    def broken(prompts: Any, rows: int, busy: Any) -> Any:
         raise RuntimeError("shape mismatch")
 
     monkeypatch.setattr(policy._engine, "begin", broken)

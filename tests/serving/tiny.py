@@ -20,7 +20,7 @@ def serving(**changes: Any) -> Any:
     """A stand-in for `ServingConfig` with test values."""
     base = dict(
         type="local", device="cpu", dtype="float32", deterministic=True, max_rows=16, threads=1,
-        context_length=None, endpoint=SimpleNamespace(parallel=16, timeout=600.0, drop=()),
+        context_length=None, shards=0, endpoint=SimpleNamespace(parallel=16, timeout=600.0, drop=()),
     )  # fmt: skip
     return SimpleNamespace(**{**base, **changes})
 
