@@ -144,26 +144,77 @@ def mini_batches(samples: Sequence[Sample], count: int, rng: random.Random) -> l
     return [sorted(part) for part in parts if part]
 
 
-def micro_batches(samples: Sequence[Sample], max_tokens: int, pad_id: int) -> list[PackedBatch]:
+def micro_batches(
+    samples: Sequence[Sample], max_tokens: int, pad_id: int, processes: int = 1
+) -> list[PackedBatch]:
     """Sort by length (ties by position) and cut so that rows x longest row <= `max_tokens`.
 
     A sample longer than the budget gets a batch of its own. Same samples, same batches. Give all samples of
-    an episode in one call. Raises ValueError on an inconsistent sample (see `check_sample`).
+    an episode in one call. With several `processes` the batches are made smaller until each process gets as
+    many and about as much. Raises ValueError on an inconsistent sample (see `check_sample`).
     """
+    lengths, episode_tokens = _measured(samples)
+    cuts = _cuts(lengths, max_tokens)
+    if processes > 1 and cuts:
+        cuts = _even_cuts(lengths, max_tokens, -(-len(cuts) // processes) * processes)
+    return [_pack(samples, rows, pad_id, episode_tokens[rows]) for rows in cuts]
+
+
+def dealt_batches(
+    samples: Sequence[Sample], max_tokens: int, pad_id: int, rank: int, processes: int
+) -> list[tuple[PackedBatch | None, int]]:
+    """The batches of one of several processes, and the number of rows each must be filled up to.
+
+    Sorted by length, rows are cut into rounds and dealt out one by one, so that in each round every process
+    has as many rows (fewer only in the last: None or one row short) of about the same length, and at most
+    `max_tokens` of them, padding included. Raises ValueError on an inconsistent sample (see `check_sample`).
+    """
+    lengths, episode_tokens = _measured(samples)
+    order = sorted(range(len(samples)), key=lambda i: (lengths[i], i))
+    rounds: list[list[int]] = []
+    for start in range(0, len(order), processes):
+        hand = order[start : start + processes]
+        rows = 1 + (len(rounds[-1]) // processes if rounds else 0)
+        if rounds and rows * lengths[hand[-1]] <= max_tokens:
+            rounds[-1].extend(hand)
+        else:
+            rounds.append(hand)
+    out: list[tuple[PackedBatch | None, int]] = []
+    for one in rounds:
+        mine = one[rank::processes]
+        packed = _pack(samples, mine, pad_id, episode_tokens[mine]) if mine else None
+        out.append((packed, -(-len(one) // processes)))
+    return out
+
+
+def _measured(samples: Sequence[Sample]) -> tuple[list[int], npt.NDArray[np.int64]]:
+    """Lengths of the samples, and the sampled tokens of the episode each belongs to; all are checked."""
     for index, sample in enumerate(samples):
         check_sample(sample, index)
     episode_tokens = np.zeros(len(samples), np.int64)
     for rows in episodes_of(samples):
         episode_tokens[rows] = sum(sum(samples[i].mask) for i in rows)
-    lengths = [len(s.prompt_ids) + len(s.completion_ids) for s in samples]
-    order = sorted(range(len(samples)), key=lambda i: (lengths[i], i))
+    return [len(s.prompt_ids) + len(s.completion_ids) for s in samples], episode_tokens
+
+
+def _cuts(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
+    """Positions in order of length, cut greedily into runs of at most `max_tokens` padded tokens."""
     cuts: list[list[int]] = []
-    for i in order:
+    for i in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
         if cuts and (len(cuts[-1]) + 1) * lengths[i] <= max_tokens:
             cuts[-1].append(i)
         else:
             cuts.append([i])
-    return [_pack(samples, rows, pad_id, episode_tokens[rows]) for rows in cuts]
+    return cuts
+
+
+def _even_cuts(lengths: Sequence[int], max_tokens: int, wanted: int) -> list[list[int]]:
+    """`_cuts` with the smallest budget that needs no more than `wanted` runs."""
+    low, high = 1, max_tokens
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if len(_cuts(lengths, middle)) <= wanted else (middle + 1, high)
+    return _cuts(lengths, low)
 
 
 def _pack(

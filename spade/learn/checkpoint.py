@@ -4,6 +4,7 @@
         config.json, model.safetensors       float32 master weights; any HF tool loads them
         tokenizer files, chat template       copied from the folder the run started with
         trainer.safetensors                  optimiser moments, "optimizers/ROLE/exp_avg/PARAMETER"
+        adapter/                             the LoRA adapter by itself, if one is trained
         state.json                           version, step counts, file digests, the caller's own state
 
 A checkpoint is written next to its final place, flushed to disk and renamed, so that a folder called
@@ -32,6 +33,8 @@ FORMAT = 1
 STATE_FILE = "state.json"
 TRAINER_FILE = "trainer.safetensors"
 WEIGHTS_FILE = "model.safetensors"
+ADAPTER = "adapter/"
+"""Prefix of the tensors of a LoRA adapter in `TRAINER_FILE`; `WEIGHTS_FILE` holds them merged."""
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -85,7 +88,7 @@ def save_checkpoint(
         learner.save(partial)
         copy_tokenizer(Path(tokenizer_dir), partial)
         _write_state(partial, learner.state_dict(), extra_state)
-        for file in partial.iterdir():
+        for file in partial.rglob("*"):
             _sync(file)
         _sync(partial)
         if final.exists():
@@ -121,14 +124,21 @@ def load_checkpoint(folder: str | Path) -> Checkpoint:
         if file_sha256(path / name) != digest:
             raise InputError(f"{path / name} is damaged (its digest differs); use an earlier checkpoint.")
     optimizers: dict[str, Any] = {role: dict(entry) for role, entry in state["optimizers"].items()}
+    adapter: dict[str, Tensor] = {}
     for key, tensor in _read_tensors(path / TRAINER_FILE).items():
+        if key.startswith(ADAPTER):
+            adapter[key.removeprefix(ADAPTER)] = tensor
+            continue
         role, moment, name = key.split("/", 3)[1:]
         optimizers[role].setdefault(moment, {})[name] = tensor
-    learner = {
+    learner: dict[str, Any] = {
         "version": state["version"],
         "weights": _read_tensors(path / WEIGHTS_FILE),
         "optimizers": optimizers,
+        "path": str(path),
     }
+    if adapter:
+        learner["adapter"] = adapter
     return Checkpoint(path=path, learner=learner, extra=state["extra"])
 
 
@@ -180,8 +190,8 @@ def check_model_folder(path: Path) -> None:
         _check_tensors(file)
 
 
-def load_causal_lm(path: Path, device: torch.device) -> Any:
-    """The float32 causal language model in `path`, from local safetensors only, dropout off.
+def load_causal_lm(path: Path, device: torch.device, dtype: torch.dtype = torch.float32) -> Any:
+    """The causal language model in `path`, from local safetensors only, dropout off.
 
     Uses block attention on a CPU where the model allows it (`spade.learn.attention`). Raises `InputError`
     when the folder cannot be used or lacks weights the model needs.
@@ -200,7 +210,7 @@ def load_causal_lm(path: Path, device: torch.device) -> Any:
         model, info = AutoModelForCausalLM.from_pretrained(
             path,
             config=config,
-            dtype=torch.float32,
+            dtype=dtype,
             local_files_only=True,
             trust_remote_code=False,
             use_safetensors=True,
@@ -239,6 +249,8 @@ def _write_state(folder: Path, state: Mapping[str, Any], extra: Mapping[str, Any
         for moment in ("exp_avg", "exp_avg_sq"):
             for name, tensor in moments[moment].items():
                 tensors[f"optimizers/{role}/{moment}/{name}"] = tensor.contiguous()
+    for name, tensor in state.get("adapter", {}).items():
+        tensors[ADAPTER + name] = tensor.contiguous()
     save_file(tensors, folder / TRAINER_FILE)
     digests = {name: file_sha256(folder / name) for name in (WEIGHTS_FILE, TRAINER_FILE)}
     optimizers = {role: {"step": moments["step"]} for role, moments in state["optimizers"].items()}

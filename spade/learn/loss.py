@@ -43,8 +43,9 @@ def policy_loss(
     `tis_max` of 0 switches the importance weight off.
 
     The metrics: sums over tokens named `ratio`, `clipped` (the clip took the gradient away), `tis`,
-    `tis_capped`, `mismatch` (k3 estimate of KL(sampler || learner)), `kl`, `nll`, and the maximum `tis_max`
-    of the untruncated weight.
+    `tis_capped`, `mismatch` (k3 estimate of KL(sampler || learner)), `kl`, `nll`, and two maxima: `tis_max`
+    of the untruncated weight, and `mismatch_max` of the ratio between the two probabilities of a token (the
+    larger over the smaller).
 
     Source: PPO clipping (Schulman et al. 2017) with the wider upper bound of DAPO (Yu et al. 2025); dual clip
     (Ye et al. 2020); GSPO (Zheng et al. 2025, arXiv 2507.18071); REINFORCE (Williams 1992); truncated
@@ -74,6 +75,7 @@ def policy_loss(
         "tis_capped": (weight_N > tis_N).sum(),
         "tis_max": weight_N.max(),
         "mismatch": _k3(old_N - sampled_N).sum(),
+        "mismatch_max": torch.exp((old_N - sampled_N).abs().max().clamp(max=LOG_LIMIT)),
         "nll": -detached_N.sum(),
     }
     if reference_N is not None:

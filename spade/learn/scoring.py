@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from spade.errors import InputError
-from spade.learn.batch import PackedBatch
+from spade.learn.batch import PackedBatch, micro_batches
+from spade.learn.learner import Temperatures
 from spade.machine import hardware
+from spade.types import Sample
 
 LOGIT_LIMIT = 1 << 24
 """Most logits held at once; above it the head runs in slices whose logits are recomputed for backward."""
@@ -114,6 +116,45 @@ class Scorer:
             expected = self.model(input_ids=ids, use_cache=False).logits
             got = head(self.model.base_model(input_ids=ids, use_cache=False).last_hidden_state)
         return got.shape == expected.shape and bool(torch.allclose(got, expected, rtol=1e-4, atol=1e-4))
+
+
+def row_temperatures(batch: PackedBatch, temperature: Temperatures) -> npt.NDArray[np.float64]:
+    """The temperature of every row by its role, (B,). ValueError for one that is not above 0."""
+    values = [temperature[r] if isinstance(temperature, Mapping) else temperature for r in batch.roles]
+    if min(values) <= 0:
+        raise ValueError("training needs a sampling temperature above 0; greedy plays carry no gradient")
+    return np.asarray(values, np.float64)
+
+
+def score_samples(
+    scorer: Scorer, samples: Sequence[Sample], temperature: Temperatures, micro_tokens: int, pad_id: int
+) -> list[npt.NDArray[np.float32]]:
+    """Log-probs: per sample an array over completion tokens, 0.0 where unmasked."""
+    out = [np.zeros(len(s.completion_ids), np.float32) for s in samples]
+    with torch.no_grad():
+        for batch in micro_batches(samples, micro_tokens, pad_id):
+            logprobs_N = scorer(batch, row_temperatures(batch, temperature))
+            full_BT = np.zeros(batch.ids_BT.shape, np.float32)
+            full_BT[batch.mask_BT] = logprobs_N.cpu().numpy()
+            for row, index in enumerate(batch.rows):
+                out[index] = full_BT[row, batch.starts_B[row] : batch.lengths_B[row]].copy()
+    return out
+
+
+def entropies_of(
+    scorer: Scorer, samples: Sequence[Sample], temperature: Temperatures, micro_tokens: int, pad_id: int
+) -> tuple[list[npt.NDArray[np.float32]], list[npt.NDArray[np.float32]]]:
+    """Log-probs and exact entropies (nats, whole vocabulary) at the sampled tokens alone, per sample."""
+    logprobs, entropies = ([np.zeros(0, np.float32) for _ in samples] for _ in range(2))
+    with torch.no_grad():
+        for batch in micro_batches(samples, micro_tokens, pad_id):
+            every = range(int(batch.mask_BT.sum()))
+            found = scorer.with_entropy(batch, row_temperatures(batch, temperature), every)
+            ends = np.cumsum(batch.mask_BT.sum(-1))[:-1]
+            for out, values_N in zip((logprobs, entropies), found, strict=True):
+                for index, row in zip(batch.rows, np.split(values_N.cpu().numpy(), ends), strict=True):
+                    out[index] = row
+    return logprobs, entropies
 
 
 def resolve_device(name: str) -> torch.device:

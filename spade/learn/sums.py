@@ -29,9 +29,23 @@ class RoleSums:
     tokens: int = 0
     forward_tokens: int = 0
     tis_max: float = 0.0
+    mismatch_max: float = 0.0
     totals: dict[str, float] = field(default_factory=dict)
     entropy: float = 0.0
     entropy_tokens: int = 0
+
+    def add(self, other: RoleSums) -> None:
+        """Add the sums of other micro-batches."""
+        self.loss += other.loss
+        self.rows += other.rows
+        self.tokens += other.tokens
+        self.forward_tokens += other.forward_tokens
+        self.entropy += other.entropy
+        self.entropy_tokens += other.entropy_tokens
+        self.tis_max = max(self.tis_max, other.tis_max)
+        self.mismatch_max = max(self.mismatch_max, other.mismatch_max)
+        for name, value in other.totals.items():
+            self.totals[name] = self.totals.get(name, 0.0) + value
 
     def means(self) -> dict[str, float]:
         """Mean of every sum a token, under the name the metrics use."""
@@ -39,7 +53,7 @@ class RoleSums:
         out = {new: self.totals[old] / n for old, new in MEANS.items() if old in self.totals}
         if self.entropy_tokens:
             out["token_entropy"] = self.entropy / self.entropy_tokens
-        return out | {"tis_max": self.tis_max}
+        return out | {"tis_max": self.tis_max, "mismatch_max": self.mismatch_max}
 
 
 class StepSums:
@@ -65,11 +79,18 @@ class StepSums:
         sums.tokens += int(batch.mask_BT.sum())
         sums.forward_tokens += int(batch.lengths_B.sum())
         sums.tis_max = max(sums.tis_max, numbers["tis_max"])
+        sums.mismatch_max = max(sums.mismatch_max, numbers["mismatch_max"])
         for name in MEANS:
             if name in numbers:
                 sums.totals[name] = sums.totals.get(name, 0.0) + numbers[name]
         sums.entropy += numbers["entropy"]
         sums.entropy_tokens += probed
+
+    def merge(self, others: Sequence[StepSums]) -> None:
+        """Add what other processes saw of the same step; the updates are everybody's and stay."""
+        for other in others:
+            for role, theirs in other.roles.items():
+                self.roles.setdefault(role, RoleSums()).add(theirs)
 
     def updated(self, norms: dict[str, float], skipped: int) -> None:
         """Note one update: gradient norms by role, and how many optimisers were left out of it."""
@@ -83,17 +104,10 @@ class StepSums:
         them. `loss` and gradient norms are means over the optimiser steps of this call.
         """
         steps = max(len(self.updates), 1)
-        total = RoleSums(tis_max=max((r.tis_max for r in self.roles.values()), default=0.0))
+        total = RoleSums()
         out: dict[str, float] = {}
         for role, sums in sorted(self.roles.items()):
-            total.loss += sums.loss
-            total.rows += sums.rows
-            total.tokens += sums.tokens
-            total.forward_tokens += sums.forward_tokens
-            total.entropy += sums.entropy
-            total.entropy_tokens += sums.entropy_tokens
-            for name, value in sums.totals.items():
-                total.totals[name] = total.totals.get(name, 0.0) + value
+            total.add(sums)
             numbers = sums.means() | {"loss": sums.loss / steps, "tokens": float(sums.tokens)}
             out |= {f"{name}/{role}": value for name, value in numbers.items()}
         norms = sorted({name for update in self.updates for name in update})

@@ -1,9 +1,10 @@
-"""The compact learner: one process, plain torch, a Hugging Face model, full-precision master weights.
+"""The compact learner: plain torch, a Hugging Face model, full-precision master weights.
 
 In an update, gradients of every role are accumulated at the same weights over micro-batches of equal-length
 rows, clipped, and applied by that role's own AdamW. One `step` is one update, or several on parts of the
 samples. It is the reference for the mathematics; same samples and same thread count give bit-identical
-weights.
+weights. Several processes on CPUs (`spade.learn.parallel`) share the micro-batches and add up gradients;
+each holds the whole model and takes the same step.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import copy
 import random
 import time
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,18 +34,25 @@ from spade.learn.batch import (
     token_weights,
 )
 from spade.learn.checkpoint import load_causal_lm, save_model
+from spade.learn.learner import Logprobs, Temperatures
 from spade.learn.loss import policy_loss
+from spade.learn.mismatch import watch_mismatch
 from spade.learn.optimizers import RoleOptimizers
-from spade.learn.scoring import Scorer, resolve_autocast, resolve_device
+from spade.learn.parallel import Team
+from spade.learn.scoring import (
+    Scorer,
+    entropies_of,
+    resolve_autocast,
+    resolve_device,
+    row_temperatures,
+    score_samples,
+)
+from spade.learn.shards import load_weights
 from spade.learn.sums import StepSums, batch_metrics
 from spade.types import Sample
 
 CPU_MICRO_TOKENS = 2048
 """Cap of `learner.micro_tokens` on a CPU: larger passes leave the cache (`benchmarks/learn.py`)."""
-
-Temperatures = float | Mapping[str, float]
-Logprobs = Sequence[npt.ArrayLike]
-"""One array a sample, one number a completion token."""
 
 
 @dataclass(slots=True)
@@ -75,7 +82,8 @@ class CompactLearner:
     "float32" and "bfloat16" insist; master weights are float32 always. With `cfg.kl` > 0 a frozen copy of
     the start weights is the reference, so construct from the start model and then `load_state_dict`.
 
-    `threads` is set for the whole process; results are reproducible for one fixed number.
+    `threads` is set for the whole process; results are reproducible for one fixed number. With a `team` of
+    several processes, call `step` and `load_state_dict` in that of rank 0 only.
     Raises `InputError` for a folder that cannot be used or a device that is not there.
     """
 
@@ -86,10 +94,18 @@ class CompactLearner:
         device: str = "auto",
         dtype: str = "auto",
         threads: int = 1,
+        team: Team | None = None,
     ) -> None:
         torch.set_num_threads(threads)
         self.cfg = cfg
         self.device = resolve_device(device)
+        self.team = team or Team()
+        if self.team.size > 1 and self.device.type != "cpu":
+            raise InputError(
+                "the compact learner shares its work between processes on CPUs only; use learner.type=trl, "
+                "or serving.device=cpu"
+            )
+        self.team.enlist(self)
         self.model = load_causal_lm(Path(model_path), self.device)
         self.version = 0
         autocast = resolve_autocast(cfg.autocast, dtype, self.device)
@@ -98,7 +114,7 @@ class CompactLearner:
         self._optimizers = RoleOptimizers(self.model, cfg)
         pad = self.model.config.pad_token_id
         self._pad_id = pad if isinstance(pad, int) and pad >= 0 else 0
-        self._warned = False
+        self.warned = False
 
     @property
     def micro_tokens(self) -> int:
@@ -126,6 +142,7 @@ class CompactLearner:
         Samples with zero advantage are skipped but stay in the denominators of the loss. A role whose
         gradient is not finite is left out of the update and counted as `skipped_updates`.
         """
+        self.team.tell(self, "step", samples, temperature, lr_scale, old=old, reference=reference)
         started, cpu_started = time.perf_counter(), time.process_time()
         epochs, parts = self.cfg.epochs, self.cfg.minibatches
         kept = informative(samples, with_reference=self.cfg.kl > 0)
@@ -137,8 +154,10 @@ class CompactLearner:
         for _ in range(epochs):
             for rows in mini_batches(samples, parts, rng):
                 self._update(work, rows, lr_scale)
+        others = [x for r, x in enumerate(self.team.gather(work.sums)) if r != self.team.rank]
+        work.sums.merge(others)
         metrics = work.sums.metrics() | batch_metrics(samples, len(kept))
-        self._watch_mismatch(metrics)
+        watch_mismatch(self, metrics)
         metrics["seconds"] = time.perf_counter() - started
         metrics["cpu_seconds"] = time.process_time() - cpu_started
         return metrics
@@ -147,30 +166,13 @@ class CompactLearner:
         self, samples: Sequence[Sample], temperature: Temperatures = 1.0
     ) -> list[npt.NDArray[np.float32]]:
         """The learner's present log-probs: per sample an array over completion tokens, 0.0 where unmasked."""
-        out = [np.zeros(len(s.completion_ids), np.float32) for s in samples]
-        with torch.no_grad():
-            for batch in micro_batches(samples, self.micro_tokens, self._pad_id):
-                logprobs_N = self._scorer(batch, _row_temperatures(batch, temperature))
-                full_BT = np.zeros(batch.ids_BT.shape, np.float32)
-                full_BT[batch.mask_BT] = logprobs_N.cpu().numpy()
-                for row, index in enumerate(batch.rows):
-                    out[index] = full_BT[row, batch.starts_B[row] : batch.lengths_B[row]].copy()
-        return out
+        return score_samples(self._scorer, samples, temperature, self.micro_tokens, self._pad_id)
 
     def entropies(
         self, samples: Sequence[Sample], temperature: Temperatures = 1.0
     ) -> tuple[list[npt.NDArray[np.float32]], list[npt.NDArray[np.float32]]]:
         """Log-probs and exact entropies (nats, whole vocabulary) at the sampled tokens alone, per sample."""
-        logprobs, entropies = ([np.zeros(0, np.float32) for _ in samples] for _ in range(2))
-        with torch.no_grad():
-            for batch in micro_batches(samples, self.micro_tokens, self._pad_id):
-                every = range(int(batch.mask_BT.sum()))
-                found = self._scorer.with_entropy(batch, _row_temperatures(batch, temperature), every)
-                ends = np.cumsum(batch.mask_BT.sum(-1))[:-1]
-                for out, values_N in zip((logprobs, entropies), found, strict=True):
-                    for index, row in zip(batch.rows, np.split(values_N.cpu().numpy(), ends), strict=True):
-                        out[index] = row
-        return logprobs, entropies
+        return entropies_of(self._scorer, samples, temperature, self.micro_tokens, self._pad_id)
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """(name, tensor) as in the Hugging Face state dict, tied entries included. Views: copy to keep."""
@@ -191,20 +193,14 @@ class CompactLearner:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Inverse of `state_dict`; training goes on bit-identically. `InputError` if it does not fit."""
-        weights = dict(state["weights"])
-        present = self.model.state_dict()
-        missing = [n for n in self._optimizers.parameters if n not in weights]
-        wrong = [n for n, t in weights.items() if n not in present or present[n].shape != t.shape]
-        if missing or wrong:
-            raise InputError(
-                f"the saved weights do not fit this model (first difference: {(missing + wrong)[0]}); "
-                "resume with the model the run was started with."
-            )
-        with torch.no_grad():
-            for name, tensor in weights.items():
-                present[name].copy_(tensor)
+        self.team.tell(self, "load_state_dict", state)
+        load_weights(self.model, state["weights"])
         self._optimizers.load_state_dict(state["optimizers"])
         self.version = int(state["version"])
+
+    def close(self) -> None:
+        """Let the other processes of the team go. Idempotent."""
+        self.team.dismiss()
 
     def _frozen_copy(self, autocast: torch.dtype | None) -> Scorer:
         return Scorer(copy.deepcopy(self.model).requires_grad_(False), self.device, autocast)
@@ -214,9 +210,11 @@ class CompactLearner:
     ) -> list[npt.ArrayLike]:
         """`score` of the samples `rows`; zeros for the others, which no loss looks at."""
         out: list[npt.ArrayLike] = [np.zeros(len(s.completion_ids), np.float32) for s in samples]
-        scored = self.score([samples[i] for i in rows], temperature)
-        for i, values in zip(rows, scored, strict=True):
-            out[i] = values
+        mine = self.team.share(rows)
+        scored = dict(zip(mine, self.score([samples[i] for i in mine], temperature), strict=True))
+        for part in self.team.gather(scored):
+            for i, values in part.items():
+                out[i] = values
         return out
 
     def _probe_stride(self, tokens: int) -> int:
@@ -244,8 +242,10 @@ class CompactLearner:
     ) -> list[Tensor]:
         """Gradient of the loss of one role's samples, one tensor a parameter."""
         old, reference = work.arrays(rows)
-        for batch in micro_batches([work.samples[i] for i in rows], self.micro_tokens, self._pad_id):
-            temperature_B = _row_temperatures(batch, work.temperature)
+        mine = [work.samples[i] for i in rows]
+        batches = micro_batches(mine, self.micro_tokens, self._pad_id, self.team.size)
+        for batch in self.team.share(batches):
+            temperature_B = row_temperatures(batch, work.temperature)
             tokens = int(batch.mask_BT.sum())
             probe = range(-work.sums.tokens % work.stride, tokens, work.stride) if work.stride else ()
             logprobs_N, entropy = self._scorer.with_entropy(batch, temperature_B, probe)
@@ -267,6 +267,7 @@ class CompactLearner:
         parameters = self._optimizers.parameters.values()
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
         self.model.zero_grad(set_to_none=True)
+        self.team.add(gradients)
         return gradients
 
     def _reference_logprobs(
@@ -282,34 +283,8 @@ class CompactLearner:
     def _masked(self, batch: PackedBatch, values_BT: npt.NDArray[Any]) -> Tensor:
         return torch.from_numpy(values_BT[batch.mask_BT].astype(np.float32)).to(self.device)
 
-    def _watch_mismatch(self, metrics: dict[str, float]) -> None:
-        """Warn once when sampler and learner disagree about tokens sampled from the present weights.
-
-        Designs may be several updates old when they are trained, so their divergence says nothing of the two
-        engines and raises no alarm.
-        """
-        limit = self.cfg.mismatch_alarm
-        names = [n for n in metrics if n.startswith("mismatch_kl/") and n != "mismatch_kl/designer"]
-        worst = max((metrics[n] for n in names), default=0.0)
-        metrics["mismatch_alarm"] = float(0 < limit < worst)
-        if metrics["mismatch_alarm"] and not self._warned:
-            self._warned = True
-            warnings.warn(
-                f"sampler and learner disagree: their divergence is {worst:.3g} a token, above "
-                f"learner.mismatch_alarm {limit:g}; compare serving.dtype with learner.autocast, and check "
-                "that the engine has the learner's weights",
-                stacklevel=3,
-            )
-
 
 def _numbers(**tensors: Tensor) -> dict[str, float]:
     """Scalars on the host, in one transfer: on a GPU each by itself would wait for the device."""
     values: list[float] = torch.stack([t.double() for t in tensors.values()]).tolist()
     return dict(zip(tensors, values, strict=True))
-
-
-def _row_temperatures(batch: PackedBatch, temperature: Temperatures) -> npt.NDArray[np.float64]:
-    values = [temperature[r] if isinstance(temperature, Mapping) else temperature for r in batch.roles]
-    if min(values) <= 0:
-        raise ValueError("training needs a sampling temperature above 0; greedy plays carry no gradient")
-    return np.asarray(values, np.float64)

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from spade.learn.trainer import CompactLearner
+from spade.learn.learner import Learner
 from spade.serving.policy import Policy
 
 
-async def publish(learner: CompactLearner, policy: Policy) -> float:
+async def publish(learner: Learner, policy: Policy) -> float:
     """Load the learner's weights into `policy` under the learner's version number; returns seconds.
 
     Every tensor is a fresh copy, made one at a time: the next optimiser step works in place and must not
@@ -22,6 +22,6 @@ async def publish(learner: CompactLearner, policy: Policy) -> float:
     return time.perf_counter() - started
 
 
-def _copies(learner: CompactLearner) -> Iterator[tuple[str, Tensor]]:
+def _copies(learner: Learner) -> Iterator[tuple[str, Tensor]]:
     for name, tensor in learner.named_weights():
         yield name, tensor.clone()
