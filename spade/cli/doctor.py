@@ -1,4 +1,4 @@
-"""`spade doctor`: can this machine run SPADE, how fast, and how well isolated?"""
+"""`spade doctor`: can this machine run SPADE, how fast, how well isolated, and does a config fit into it?"""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from spade.cli.doctor_memory import GIB, Shape, estimate, text_of
+from spade.cli.doctor_versions import conflicts
 from spade.cli.main import add_json, emit, lazy
-from spade.errors import InputError, SpadeError
+from spade.config import Config
+from spade.config_load import load_config, with_overrides
+from spade.errors import ConfigError, InputError, SpadeError
 from spade.machine import hardware, versions
 
 _REQUIRED = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "pydantic")
@@ -15,32 +19,56 @@ _REQUIRED = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "pyd
 
 def add_doctor(parser: argparse.ArgumentParser) -> bool:
     """Arguments of `spade doctor`."""
-    parser.add_argument("--model", help="also try the chat template of this checkpoint, run or model name")
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="MODEL | key=value",
+        help="a checkpoint, run or model name whose chat template and memory are looked at, and values over "
+        "the config's",
+    )
+    parser.add_argument("--model", help="the same as MODEL")
+    parser.add_argument(
+        "--config", metavar="CONFIG", help="estimate the memory of this config; default: the defaults"
+    )
     add_json(parser)
     parser.set_defaults(handler=_doctor)
     return False
 
 
 def _doctor(args: argparse.Namespace) -> int:
-    """Print what was found; exit code 1 when something needed for the default run is missing."""
+    """Print what was found; exit code 1 when something is missing, in conflict, or too large."""
+    model, overrides = _words(args)
     report = examine()
-    if args.model is not None:
-        report["template"] = _template(args.model)
+    if model is not None:
+        report["template"] = _template(model)
         if not report["template"]["canonical"]:
             report["problems"].append(
-                f"prompts for {args.model} differ from its own chat template; training would see other tokens"
+                f"prompts for {model} differ from its own chat template; training would see other tokens"
             )
+    cfg = load_config(args.config, overrides) if args.config else with_overrides(Config(), overrides)
+    report["memory"] = memory(cfg, model or cfg.model, report)
+    if too_large := report["memory"].get("problem"):
+        report["problems"].append(too_large)
     emit(args, report, _text(report))
     return 1 if report["problems"] else 0
 
 
+def _words(args: argparse.Namespace) -> tuple[str | None, list[str]]:
+    """The model and the overrides among the words. Raises ConfigError for two models."""
+    models = [word for word in args.words if "=" not in word] + ([args.model] if args.model else [])
+    if len(models) > 1:
+        raise ConfigError(f"spade doctor looks at one model; {models[0]} and {models[1]} were named")
+    return (models[0] if models else None), [word for word in args.words if "=" in word]
+
+
 def examine() -> dict[str, Any]:
-    """Versions, hardware, sandbox, embedded model, and a list of problems in words."""
+    """Versions, hardware, sandbox, embedded model, benchmark data, and a list of problems in words."""
     found = versions()
     machine = hardware()
     sandbox, problem = _sandbox()
     model = _embedded_model()
     problems = [f"{name} is not installed; pip install spade-rl" for name in _REQUIRED if name not in found]
+    problems += conflicts()
     problems += [problem] if problem else []
     problems += [] if model else ["the embedded model is missing; make it with spade embedded build"]
     bf16 = bool(machine["gpus"] or {"avx512_bf16", "amx_bf16"} & set(machine["cpu_flags"]))
@@ -52,7 +80,56 @@ def examine() -> dict[str, Any]:
         "sandbox_level": sandbox["level"] if sandbox else None,
         "sandbox": sandbox,
         "embedded_model": model,
+        "data": _data(),
         "problems": problems,
+    }
+
+
+def memory(cfg: Config, model: str, report: dict[str, Any]) -> dict[str, Any]:
+    """Estimate for training `model` with `cfg` on the machine of `report`: bytes by part and in all, what is
+    there, and a sentence under `problem` if that is less. Raises InputError for a model that is not there."""
+    path = lazy("spade.serving.launch:resolve_ref")(model).path
+    if path is None:
+        return {"model": model, "unknown": "it is served elsewhere"}
+    try:
+        shape = Shape.of(lazy("spade.serving.checkpoint_files:read_config")(path))
+    except (KeyError, TypeError, ValueError) as error:
+        return {"model": model, "unknown": f"config.json does not say {error}"}
+    machine = report.get("hardware") or hardware()
+    device = report.get("device", "cpu") if cfg.serving.device == "auto" else cfg.serving.device
+    made = estimate(shape, cfg, device, bool(report.get("fast_bfloat16")))
+    there = gpu_gib(machine["gpus"]) if device == "cuda" else machine["memory_gib"]
+    found = {
+        "model": model, "weights": shape.weights, "device": device, "bytes": made.parts, "total": made.total,
+        "there_gib": there, "lines": text_of(made, there),
+    }  # fmt: skip
+    if there is not None and made.total > there * GIB:
+        found["problem"] = (
+            f"training {model} with this config takes about {made.total / GIB:.1f} GiB, but {device} has "
+            f"{there:g} GiB; lower serving.max_rows or learner.micro_tokens, or use a smaller model"
+        )
+    return found
+
+
+def gpu_gib(names: list[str]) -> float | None:
+    """Memory of the first GPU as `nvidia-smi` names it (`NAME, 81559 MiB`), or None."""
+    amount = names[0].rpartition(",")[2].split() if names else []
+    if len(amount) == 2 and amount[1] == "MiB" and amount[0].isdecimal():
+        return round(int(amount[0]) / 1024, 1)
+    return None
+
+
+def _data() -> dict[str, Any]:
+    """Which tasks have their data here, and where it is looked for."""
+    try:
+        found = lazy("spade_evals.catalogue:catalogue")(None)
+    except SpadeError as error:
+        return {"root": None, "present": [], "absent": [], "unknown": str(error)}
+    tasks = {task.name: task.present for suite in found.suites for task in suite.tasks}
+    return {
+        "root": found.root,
+        "present": sorted(name for name, there in tasks.items() if there),
+        "absent": sorted(name for name, there in tasks.items() if not there),
     }
 
 
@@ -113,11 +190,29 @@ def _text(report: dict[str, Any]) -> str:
         f"device     {report['device']}{' (' + ', '.join(machine['gpus']) + ')' if machine['gpus'] else ''}",
         *_sandbox_text(report["sandbox"], report["versions"].get("numpy")),
         f"model      {report['embedded_model'] or 'embedded model missing'}",
+        *_data_text(report["data"]),
     ]
     if "template" in report:
         lines.append(f"template   {report['template']['words']}")
+    lines += _memory_text(report["memory"])
     lines += [f"problem    {problem}" for problem in report["problems"]]
     return "\n".join(lines if report["problems"] else [*lines, "no problems found"])
+
+
+def _data_text(data: dict[str, Any]) -> list[str]:
+    present, absent = len(data["present"]), len(data["absent"])
+    if not present + absent:
+        return []
+    more = f"; spade data get NAME fetches {', '.join(data['absent'][:4])}" if absent else ""
+    more += f" and {absent - 4} more" if absent > 4 else ""
+    return [f"data       {present} of {present + absent} tasks have theirs in {data['root']}{more}"]
+
+
+def _memory_text(found: dict[str, Any]) -> list[str]:
+    if "unknown" in found:
+        return [f"memory     of {found['model']}: not known, {found['unknown']}"]
+    head = f"memory     to train {found['model']} ({found['weights']:,} weights) on {found['device']}, about:"
+    return [head, *found["lines"]]
 
 
 def _sandbox_text(sandbox: dict[str, Any] | None, numpy: str | None) -> list[str]:

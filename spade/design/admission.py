@@ -6,16 +6,19 @@ attempts: of two that are alike the first one is admitted.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from spade.config import Config
+from spade.deadlines import all_in_time
 from spade.design.judging import ModelJudge
 from spade.design.prompts import choose_template
 from spade.design.variety import Known, Quota
+from spade.envs.battery import plan
 from spade.envs.fingerprint import NoveltyIndex
-from spade.envs.validate import validate_many
+from spade.envs.validate import at_once, too_late, validate_many
 from spade.types import EnvProgram, StageResult, Verdict
 
 if TYPE_CHECKING:
@@ -66,6 +69,31 @@ class Admission:
             self.heldout.add(program)
         self.tokens = 0
         """Tokens the judge sampled so far."""
+        self._judged = any(step.name == "judge" for step in plan(cfg.validator))
+        self._gate = asyncio.Semaphore(at_once(sandbox))
+        self._early: dict[str, asyncio.Task[Verdict]] = {}
+        """Validations that are under way, by program."""
+        self._begun = Known(cfg.design)
+
+    def begin(self, program: EnvProgram | None) -> None:
+        """Begin to validate a program whose verdict will be asked for soon, unless it is refused without.
+
+        What is begun by the time `verdicts` is called is waited for there; it changes no verdict. Nothing is
+        begun where a model judges: what it samples for a program that turns out a twin would be in vain.
+        """
+        if (
+            program is None
+            or self._judged
+            or any(known.twin_of(program) is not None for known in (self.heldout, self.known, self._begun))
+        ):
+            return
+        self._begun.add(program)
+        self._start(program)
+
+    def forget(self) -> None:
+        """Give up what was begun and will not be asked for."""
+        tasks, self._early, self._begun = self._early, {}, Known(self.cfg.design)
+        _cancel(tasks.values())
 
     async def verdicts(
         self, programs: Sequence[EnvProgram | None], skills: Sequence[str], quota: Quota
@@ -103,17 +131,35 @@ class Admission:
         return [verdicts[i] for i in range(len(programs))]
 
     async def _validate(self, programs: Sequence[EnvProgram]) -> list[Verdict]:
-        """The validator's verdicts; the kind of program is the one that was asked for, as in play."""
+        """The validator's verdicts in order, those begun early included; one that is late says so."""
+        for program in programs:
+            if program.id not in self._early:
+                self._start(program)
+        tasks, self._early, self._begun = self._early, {}, Known(self.cfg.design)
+        seconds = self.cfg.validator.seconds
+        try:
+            found = await all_in_time([_result(tasks[p.id]) for p in programs], seconds, "validator.seconds")
+        finally:
+            _cancel(tasks.values())  # twins of programs that come before them, or late
+        return [v or too_late(p, self.sandbox, seconds) for p, v in zip(programs, found, strict=True)]
+
+    def _start(self, program: EnvProgram) -> None:
+        self._early[program.id] = asyncio.create_task(self._judge(program))
+
+    async def _judge(self, program: EnvProgram) -> Verdict:
+        """The validator's verdict; the kind of program is the one that was asked for, as in play."""
         cfg = self.cfg
-        return await validate_many(
-            programs,
-            self.sandbox,
-            cfg.validator,
-            known=self.known.index,
-            min_oracle_turns=self._turns(),
-            game_type=cfg.design.game_type,
-            judge=self._judge_program,
-        )
+        async with self._gate:
+            (verdict,) = await validate_many(
+                [program],
+                self.sandbox,
+                cfg.validator,
+                known=self.known.index,
+                min_oracle_turns=self._turns(),
+                game_type=cfg.design.game_type,
+                judge=self._judge_program,
+            )
+        return verdict
 
     def _turns(self) -> int | None:
         """Fewest turns a solution needs: what a brief for several turns asks for."""
@@ -147,6 +193,17 @@ class Admission:
             return refusal(program.id, QUOTA, full)
         self.known.add(program, verdict.sketch)
         return verdict
+
+
+async def _result(task: asyncio.Task[Verdict]) -> Verdict:
+    return await task
+
+
+def _cancel(tasks: Iterable[asyncio.Task[Verdict]]) -> None:
+    for task in tasks:
+        if task.done():
+            task.cancelled() or task.exception()  # so that nobody complains that it was never looked at
+        task.cancel()
 
 
 def refusal(program_id: str, code: str, detail: str) -> Verdict:

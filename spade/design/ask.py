@@ -8,45 +8,72 @@ came are kept.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from spade.deadlines import all_in_time
 from spade.errors import BackendError
 from spade.play.actions import OPEN_THOUGHT
 from spade.serving.policy import Completion, SamplingParams
+from spade.types import StopReason
 
 if TYPE_CHECKING:
     from spade.serving.chat import ChatPolicy
     from spade.serving.policy import Policy
 
+OnAnswer = Callable[[int, Sequence[int]], None]
+"""Called in the event loop with the number of a question and the ids of its answer."""
+
 
 async def ask(
-    policy: Policy, prompts: Sequence[Sequence[int]], params: Sequence[SamplingParams], seconds: float
+    policy: Policy,
+    prompts: Sequence[Sequence[int]],
+    params: Sequence[SamplingParams],
+    seconds: float,
+    on_answer: OnAnswer | None = None,
 ) -> list[Completion | None]:
     """One completion per prompt, in order; None for one that failed or took longer than `seconds`.
 
+    `on_answer` is told of answers that are there before the last one is, where the engine lets that be seen.
     Raises BackendError when every question failed: then it is the engine that is broken.
     """
-    if not prompts:
-        return []
     if policy.lockstep:
-        answers = await policy.generate(prompts, params)
+        if on_answer is not None:
+            params = [replace(s, stop_when=_Ended(i, s, on_answer)) for i, s in enumerate(params)]
+        answers = await policy.generate(prompts, params) if prompts else []
         return [completions[0] for completions in answers]
-    tasks = [asyncio.create_task(policy.generate([p], [s])) for p, s in zip(prompts, params, strict=True)]
-    try:
-        await asyncio.wait(tasks, timeout=seconds)
-        done = [task for task in tasks if task.done()]
-        failed = [e for task in done if (e := task.exception()) is not None]
-        for error in failed:
-            if not isinstance(error, BackendError):
-                raise error
-        if len(failed) == len(tasks):
-            raise failed[0]
-        return [task.result()[0][0] if task in done and task.exception() is None else None for task in tasks]
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    failed: list[BackendError] = []
+
+    async def one(number: int, prompt: Sequence[int], sampled: SamplingParams) -> Completion | None:
+        try:
+            completion = (await policy.generate([prompt], [sampled]))[0][0]
+        except BackendError as error:
+            failed.append(error)
+            return None
+        if on_answer is not None and completion.stop is StopReason.STOP:
+            on_answer(number, completion.token_ids)
+        return completion
+
+    asked = enumerate(zip(prompts, params, strict=True))
+    answered = await all_in_time([one(i, p, s) for i, (p, s) in asked], seconds)
+    if failed and len(failed) == len(answered):
+        raise failed[0]
+    return answered
+
+
+class _Ended:
+    """Watches a row of a batch, in the engine's thread, and tells when it has ended by itself; ends none."""
+
+    def __init__(self, number: int, params: SamplingParams, on_answer: OnAnswer) -> None:
+        self._number, self._on_answer = number, on_answer
+        self._stops, self._others = frozenset(params.stop_token_ids), params.stop_when
+        self._loop = asyncio.get_running_loop()
+
+    def __call__(self, ids: Sequence[int]) -> bool:
+        if ids[-1] in self._stops:
+            self._loop.call_soon_threadsafe(self._on_answer, self._number, tuple(ids))
+        return self._others is not None and self._others(ids)
 
 
 def sampling(
@@ -70,7 +97,7 @@ def sampling(
     )
 
 
-def said(chat: ChatPolicy, completion: Completion, thinking: bool | None) -> str:
+def said(chat: ChatPolicy, ids: Sequence[int], thinking: bool | None) -> str:
     """Text of an answer; a thought that the prompt has opened is opened in the text, too."""
     opened = OPEN_THOUGHT if chat.renderer.opens_thought(thinking) else ""
-    return opened + chat.renderer.text(list(completion.token_ids))
+    return opened + chat.renderer.text(list(ids))

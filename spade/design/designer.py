@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import spade.design.repair as repair
@@ -89,9 +89,16 @@ class Designer:
         self.template = choose_template(design.template, chat.policy.context_length)
         self._metrics: dict[str, float] = {}
 
-    async def round(self, step: int, slots: int, needed: int) -> list[Design]:
+    async def round(
+        self,
+        step: int,
+        slots: int,
+        needed: int,
+        on_accepted: Callable[[list[EnvProgram]], None] = lambda programs: None,
+    ) -> list[Design]:
         """All attempts for `slots` programs at `step`: failed slots are tried again, `design.attempts` times
-        at most, and only while fewer than `needed` programs were accepted and time is left."""
+        at most, and only while fewer than `needed` programs were accepted and time is left. `on_accepted`
+        gets the accepted programs of each time, in order, before slots are tried again."""
         cfg = self.cfg.design
         designs: list[Design] = []
         quota, lost = Quota(cfg.quota), 0
@@ -102,11 +109,12 @@ class Designer:
             if attempt and left <= 0:
                 break
             orders = [self._order(step, slot, attempt) for slot in open_slots]
-            made = await self._write(orders, step, left)
+            made = await self._write(orders, step, left, judged=True)
             kept = await self._judge([d for d in made if d is not None], orders, quota, step)
             judged = [d for d in kept if d.verdict is None or d.verdict.judged]
             self._remember(judged, step)
             designs.extend(judged)
+            on_accepted([d.program for d in judged if accepted(d) and d.program is not None])
             lost += len(made) - len(judged)
             verdicts = iter(kept)
             open_slots = [
@@ -148,22 +156,39 @@ class Designer:
         at = (step, slot, attempt)
         return make_order(self.cfg, self.chat, self.corpus, self.memory, self.template, at)
 
-    async def _write(self, orders: Sequence[Order], step: int, left: float) -> list[Design | None]:
-        """One generation each, without verdicts; None where no answer came in time."""
-        cfg, chat = self.cfg.design, self.chat
+    async def _write(
+        self, orders: Sequence[Order], step: int, left: float, *, judged: bool = False
+    ) -> list[Design | None]:
+        """One generation each, without verdicts; None where no answer came in time. Programs that are going
+        to be `judged` are validated while others are still written."""
+        cfg, chat, writing = self.cfg.design, self.chat, True
+
+        def begin(number: int, ids: Sequence[int]) -> None:
+            if writing:  # and not told when all is written
+                text = said(chat, ids, cfg.thinking)
+                self.admission.begin(program_in(text, orders[number].brief, step))
+
         prompts = [order.prompt_ids for order in orders]
         params = [
             sampling(chat, o.prompt_ids, cfg.max_tokens, cfg.temperature, o.brief.seed, cfg.top_p, cfg.top_k)
             for o in orders
         ]
-        answers = await ask(chat.policy, prompts, params, min(cfg.seconds, left))
+        try:
+            answers = await ask(
+                chat.policy, prompts, params, min(cfg.seconds, left), begin if judged else None
+            )
+        except BaseException:
+            self.admission.forget()
+            raise
+        finally:
+            writing = False
         return [
             None if answer is None else self._read(order, answer, step)
             for order, answer in zip(orders, answers, strict=True)
         ]
 
     def _read(self, order: Order, completion: Completion, step: int) -> Design:
-        text = said(self.chat, completion, self.cfg.design.thinking)
+        text = said(self.chat, completion.token_ids, self.cfg.design.thinking)
         program = program_in(text, order.brief, step)
         return Design(order.brief, designer_trajectory(order.prompt_ids, completion), text, program, None)
 

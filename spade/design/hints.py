@@ -13,11 +13,13 @@ from __future__ import annotations
 import ast
 import asyncio
 import dataclasses
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from spade.config import HintConfig
+from spade.deadlines import all_in_time
 from spade.design.ask import ask, said, sampling
 from spade.design.prompts import choose_template, hint_messages
 from spade.envs.contract import solution_actions
@@ -89,7 +91,7 @@ async def write_hints(
 
     Raises BackendError when no question at all is answered.
     """
-    judge = _Judge(sandbox, cfg, floor_max)
+    judge = _Judge(sandbox, cfg, floor_max, time.monotonic() + cfg.phase_seconds)
     if cfg.source != "policy":
         write = _own_hint if cfg.source == "program" else _first_solution
         own = [_Written(await write(program, sandbox, seed), 0, True) for program in programs]
@@ -97,9 +99,9 @@ async def write_hints(
     drafts: dict[str, HintDraft] = {}
     for number in range(cfg.tries if cfg.temperature > 0 else 1):
         asked = [p for p in programs if (d := drafts.get(p.id)) is None or not d.check.ok]
-        if not asked:
+        if not asked or (number and judge.left <= 0):
             break
-        written = await _policy_hints(asked, chat, cfg, seed, number, template)
+        written = await _policy_hints(asked, chat, cfg, min(cfg.seconds, judge.left), seed, number, template)
         for draft in await judge.drafts(asked, written):
             before = drafts[draft.program_id].tokens if draft.program_id in drafts else 0
             drafts[draft.program_id] = dataclasses.replace(
@@ -130,7 +132,13 @@ def clean_hint(text: str) -> str:
 
 
 async def _policy_hints(
-    programs: Sequence[EnvProgram], chat: ChatPolicy, cfg: HintConfig, seed: int, number: int, template: str
+    programs: Sequence[EnvProgram],
+    chat: ChatPolicy,
+    cfg: HintConfig,
+    seconds: float,
+    seed: int,
+    number: int,
+    template: str,
 ) -> list[_Written]:
     """One try for each program; a program whose code does not fit the context gets an empty one."""
     renderer, policy = chat.renderer, chat.policy
@@ -141,13 +149,13 @@ async def _policy_hints(
     ]
     asked = [i for i, prompt in enumerate(prompts) if len(prompt) < policy.context_length]
     params = [_params(chat, prompts[i], cfg, seed, programs[i].id, number) for i in asked]
-    answers = await ask(policy, [prompts[i] for i in asked], params, cfg.seconds)
+    answers = await ask(policy, [prompts[i] for i in asked], params, seconds)
     written = [_Written("", 0, False)] * len(programs)
     for i, completion in zip(asked, answers, strict=True):
         if completion is None:
             written[i] = _Written("", 0, False, lost=True)
             continue
-        text = clean_hint(said(chat, completion, cfg.thinking))
+        text = clean_hint(said(chat, completion.token_ids, cfg.thinking))
         written[i] = _Written(text, len(completion.token_ids), completion.stop is StopReason.STOP)
     return written
 
@@ -191,17 +199,26 @@ def _without_hint(code: str) -> str:
 
 
 class _Judge:
-    """Checks hints, a few at a time."""
+    """Checks hints, a few at a time; those that are not through at `end` (monotonic clock) are lost."""
 
-    def __init__(self, sandbox: Sandbox, cfg: HintConfig, floor_max: float) -> None:
-        self.sandbox, self.cfg, self.floor_max = sandbox, cfg, floor_max
+    def __init__(self, sandbox: Sandbox, cfg: HintConfig, floor_max: float, end: float) -> None:
+        self.sandbox, self.cfg, self.floor_max, self.end = sandbox, cfg, floor_max, end
         self._gate = asyncio.Semaphore(max(1, min(CHECKED_AT_ONCE, sandbox.cfg.max_workers)))
+
+    @property
+    def left(self) -> float:
+        """Seconds until the deadline."""
+        return self.end - time.monotonic()
 
     async def drafts(self, programs: Sequence[EnvProgram], written: Sequence[_Written]) -> list[HintDraft]:
         """The hints with their checks, in order."""
         pairs = list(zip(programs, written, strict=True))
-        checks = await asyncio.gather(*(self._check(p, w) for p, w in pairs))
-        return [HintDraft(p.id, w.text, w.tokens, check) for (p, w), check in zip(pairs, checks, strict=True)]
+        checks = await all_in_time([self._check(p, w) for p, w in pairs], self.left, "hints.phase_seconds")
+        late = _refused(INFRASTRUCTURE, "the check was not through in time")
+        return [
+            HintDraft(p.id, w.text, w.tokens, check or late)
+            for (p, w), check in zip(pairs, checks, strict=True)
+        ]
 
     async def _check(self, program: EnvProgram, hint: _Written) -> StageResult:
         if hint.lost:

@@ -95,6 +95,6 @@ async def next_turn(
     replies: list[Reply | None] = [None] * len(talks)
     for i, completion in zip(asked, answers, strict=True):
         if completion is not None:
-            text = said(chat, completion, cfg.thinking)
+            text = said(chat, completion.token_ids, cfg.thinking)
             replies[i] = Reply(text, messages[i], tuple(completion.token_ids))
     return replies

@@ -142,6 +142,6 @@ async def guide_scores(
     scores: list[tuple[float | None, int]] = [(None, 0)] * len(designs)
     for i, completion in zip(asked, answers, strict=True):
         if completion is not None:
-            mark = read_mark(said(chat, completion, cfg.thinking))
+            mark = read_mark(said(chat, completion.token_ids, cfg.thinking))
             scores[i] = (mark, len(completion.token_ids))
     return scores

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from spade.deadlines import all_in_time
 from spade.envs.battery import BATTERY_VERSION, Step, plan
 from spade.envs.bench import Bench, Judge
 from spade.envs.fingerprint import NoveltyIndex
@@ -24,6 +25,8 @@ from spade.types import EnvProgram, StageResult, Verdict
 if TYPE_CHECKING:
     from spade.config import ValidateConfig
 
+DEADLINE = "deadline"
+"""Reason code of a program whose validation was not through in time."""
 RETRIES = 2
 """Repetitions of a validation disturbed from outside: a lost worker, or a limit of wall time only."""
 
@@ -106,8 +109,9 @@ async def _judge(bench: Bench, steps: Sequence[Step]) -> Verdict:
     )
 
 
-def _unjudged(program: EnvProgram, level: str, text: str) -> Verdict:
-    stage = StageResult("judge", False, UNJUDGED, text, 0.0)
+def unjudged(program: EnvProgram, level: str, name: str, code: str, text: str) -> Verdict:
+    """The verdict on a program that nobody has judged, through no fault of its own."""
+    stage = StageResult(name, False, code, text, 0.0)
     return Verdict(program.id, False, (stage,), BATTERY_VERSION, level, judged=False)
 
 
@@ -139,18 +143,19 @@ async def validate_many(
     """Judge many programs at once; verdicts in the order of `programs`. `known` is read, not changed.
 
     `on_done` is called after each one; the other arguments are those of `validate`. A program whose judge
-    cannot be reached gets a verdict that says so (`Verdict.judged` is false); the others are not held up.
+    cannot be reached, or that is not through after `cfg.seconds`, gets a verdict that says so
+    (`Verdict.judged` is false); the others are not held up.
     """
-    gate = asyncio.Semaphore(max(1, min(concurrency, sandbox.cfg.max_workers // 2)))
+    gate = asyncio.Semaphore(at_once(sandbox, concurrency))
 
     async def one(program: EnvProgram, turns: int | None) -> Verdict:
         async with gate:
+            work = validate(program, sandbox, cfg, known, turns, game_type=game_type, judge=judge)
             try:
-                verdict = await validate(
-                    program, sandbox, cfg, known, turns, game_type=game_type, judge=judge
-                )
+                (found,) = await all_in_time([work], cfg.seconds, "validator.seconds")
+                verdict = found or too_late(program, sandbox, cfg.seconds)
             except JudgeUnreachable as error:
-                verdict = _unjudged(program, sandbox.level, str(error))
+                verdict = unjudged(program, sandbox.level, "judge", UNJUDGED, str(error))
         if on_done is not None:
             on_done()
         return verdict
@@ -159,3 +164,14 @@ async def validate_many(
         min_oracle_turns = [min_oracle_turns] * len(programs)
     pairs = zip(programs, min_oracle_turns, strict=True)
     return list(await asyncio.gather(*(one(p, t) for p, t in pairs)))
+
+
+def at_once(sandbox: Sandbox, wanted: int = 8) -> int:
+    """Validations side by side: each may hold one worker and wait for a second."""
+    return max(1, min(wanted, sandbox.cfg.max_workers // 2))
+
+
+def too_late(program: EnvProgram, sandbox: Sandbox, seconds: float) -> Verdict:
+    """The verdict on a program that was not through after `seconds`."""
+    text = f"there was no verdict within validator.seconds ({seconds:g} s)"
+    return unjudged(program, sandbox.level, DEADLINE, DEADLINE, text)

@@ -7,6 +7,9 @@
 A program that breaks ends its own episodes with a fault charged to the program; a worker lost for other
 reasons, a cancelled completion, or a reply that a free-running engine failed to give, is an infrastructure
 fault. Neither ever becomes a return. An engine that fails every episode is broken: then its error is raised.
+
+At the deadline (`play.seconds`) the episodes that have not ended become infrastructure faults; whatever they
+wait for, those that have ended are kept.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, 
 from typing import TYPE_CHECKING, Any
 
 from spade.config import PlayConfig
+from spade.deadlines import in_time
 from spade.design.prompts import choose_template
 from spade.envs.contract import solution_actions
 from spade.envs.wire import Op, Request
@@ -53,23 +57,32 @@ async def play(
     `shared_workers` puts all instances of a program into one worker, which is kept for it from chunk to
     chunk: only for validated programs, whose instances are known not to touch each other. `blank` hides every
     observation from the player (hint-only play: what the hint gives away by itself). Raises BackendError when
-    the engine fails; faults of programs and workers are values in the episodes.
+    the engine fails; faults of programs and workers, and missed deadlines, are values in the episodes.
     """
     policy = chat.policy
     style = choose_template(template, policy.context_length)
     rules = Rules(limits, policy.context_length, seed, style, blank)
     states = [EpisodeState(i, programs[i.program_id], chat.renderer, rules) for i in instances]
     done = _Counter(len(states), on_done)
-    if policy.lockstep:
-        rows = min(policy.max_rows, sandbox.cfg.max_workers) if not shared_workers else policy.max_rows
-        chunks = list(_chunks(states, rows, sandbox.cfg.max_workers))
-        last = {state.program.id: n for n, chunk in enumerate(chunks) for state in chunk}
-        for n, chunk in enumerate(chunks):
-            again = {program for program, end in last.items() if end > n} if shared_workers else set()
-            await _lockstep(chunk, policy, sandbox, shared_workers, done, again)
-    else:
-        await _free_running(states, policy, sandbox, shared_workers, done)
+    drive = _in_chunks if policy.lockstep else _free_running
+    await in_time(drive(states, policy, sandbox, shared_workers, done), limits.seconds, "play.seconds")
+    for state in states:
+        if not state.done:
+            late = f"the episode had not ended within play.seconds ({limits.seconds:g} s)"
+            state.fail(Fault(FaultKind.INFRASTRUCTURE, "deadline", late))
     return [state.episode() for state in states]
+
+
+async def _in_chunks(
+    states: Sequence[EpisodeState], policy: Policy, sandbox: Sandbox, shared: bool, done: _Counter
+) -> None:
+    """Play chunk after chunk in lockstep; workers that a later chunk needs are kept."""
+    rows = policy.max_rows if shared else min(policy.max_rows, sandbox.cfg.max_workers)
+    chunks = list(_chunks(states, rows, sandbox.cfg.max_workers))
+    last = {state.program.id: n for n, chunk in enumerate(chunks) for state in chunk}
+    for n, chunk in enumerate(chunks):
+        again = {program for program, end in last.items() if end > n} if shared else set()
+        await _lockstep(chunk, policy, sandbox, shared, done, again)
 
 
 class _Counter:

@@ -11,7 +11,9 @@ from spade.config import Config
 from spade.envs.battery import STAGES, plan
 from spade.errors import ConfigError
 from spade.learn.checks import check_training
+from spade.learn.trl_args import trl_problem
 from spade.train.roles import check_roles, trains_designs
+from spade.train.tracking import check_sinks
 
 
 def check_run(cfg: Config) -> None:
@@ -24,7 +26,11 @@ def check_run(cfg: Config) -> None:
     plan(cfg.validator)
     if cfg.play.codec != "auto":
         registry.target("codec", cfg.play.codec)
+    check_sinks(cfg)
     check_training(cfg)
+    for found in (_staleness(cfg), _sleep(cfg), trl_problem(cfg)):
+        if found:
+            raise ConfigError(found)
     if cfg.train.source == "self_play":
         check_roles(cfg)
         for found in (_hints(cfg), _groups(cfg), _optimisers(cfg)):
@@ -53,6 +59,25 @@ def _hints(cfg: Config) -> str:
         )
     if cfg.hints.train == "true":
         return "hints.train is true, but play.hinted_plays is 0, so no hinted play is there to train on"
+    return ""
+
+
+def _staleness(cfg: Config) -> str:
+    if cfg.train.staleness and not cfg.learner.tis_max:
+        return (
+            "train.staleness is 1, so plays come from weights that lack an update, but learner.tis_max=0 "
+            "switches off the importance weight that corrects for it; set learner.tis_max, or "
+            "train.staleness=0"
+        )
+    return ""
+
+
+def _sleep(cfg: Config) -> str:
+    if cfg.serving.vllm.sleep and cfg.train.staleness:
+        return (
+            "serving.vllm.sleep is true, but with train.staleness=1 the engine plays while it learns; "
+            "use train.staleness=0, or serving.vllm.sleep=false"
+        )
     return ""
 
 

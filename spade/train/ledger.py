@@ -7,8 +7,8 @@ it: rejected designs, refused hints, plays that end in a fault, and the tokens a
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal, get_args
 
 from spade.config import BudgetConfig
@@ -20,12 +20,13 @@ COUNTS = ("plays_plain", "plays_hinted", "designs", "accepted", "optimiser_steps
 
 
 class Ledger:
-    """Running totals; part of every checkpoint."""
+    """Running totals; part of every checkpoint. `watch` is entered with the name of each phase."""
 
-    def __init__(self) -> None:
+    def __init__(self, watch: Callable[[str], AbstractContextManager[None]] | None = None) -> None:
         self.tokens: dict[str, int] = dict.fromkeys(PURPOSES, 0)
         self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
         self.seconds: dict[str, float] = {}
+        self._watch = watch or (lambda name: nullcontext())
 
     @property
     def total_tokens(self) -> int:
@@ -61,7 +62,8 @@ class Ledger:
         """Add the wall-clock seconds of a block to a phase."""
         started = time.perf_counter()
         try:
-            yield
+            with self._watch(name):
+                yield
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
 

@@ -38,10 +38,10 @@ from spade.serving.policy import SamplingParams
 from spade.train.groups import play_seed
 from spade.train.record import samples_of
 from spade.train.source import World, returns
-from spade.types import EnvProgram, Episode, EpisodeEnd, Group, Instance, Sample, from_json, to_json
+from spade.types import EnvProgram, Episode, EpisodeEnd, Instance, Sample, from_json, to_json
 
 if TYPE_CHECKING:
-    from spade.learn.trainer import CompactLearner
+    from spade.learn.learner import Learner
     from spade.train.roles import Roles
 
 REFERENCE_WEIGHTS = 50_000_000
@@ -63,7 +63,7 @@ class EntropyLens:
         self.alarms: dict[str, Alarms] = {"agent": Alarms(), "designer": Alarms()}
         self._programs: list[EnvProgram] | None = None
         self._texts: list[Sample] | None = None
-        self._start: CompactLearner | None = None
+        self._start: Learner | None = None
         self._said: set[str] = set()
 
     # --- what the loop calls -------------------------------------------------------------------------
@@ -78,17 +78,17 @@ class EntropyLens:
         return await self._measure(step) if new else {}
 
     async def after(
-        self, step: int, groups: Sequence[Group], *, ending: bool, measured: bool
+        self, step: int, played: Sequence[Sequence[float]], *, ending: bool, measured: bool
     ) -> dict[str, float]:
         """Called when `step` steps are finished and the new weights are published; measures when it is time
-        and the row does not already hold a start."""
-        shares = [float(len(set(r)) <= 1) for g in groups if (r := returns(g.plain))]
+        and the row does not already hold a start. `played` are the step's plain returns by program."""
+        shares = [float(len(set(r)) <= 1) for r in played]
         self.alarms["agent"].step(float(np.mean(shares)) if shares else None)
         if measured or (step % self.cfg.train.lens.every and not ending):
             return {}
         out = await self._measure(step)
         if out.get("lens/alarm/no_signal/agent"):
-            flat = [r for g in groups for r in returns(g.plain)]
+            flat = [r for many in played for r in many]
             self._say(
                 f"a step has {len(flat)} plain plays, of which {sum(r > 0 for r in flat)} earned anything"
             )
@@ -265,7 +265,7 @@ class EntropyLens:
         own = self.roles.shared or self.roles.designer_learner is not None
         return ("agent", "designer") if own and self.cfg.train.source == "self_play" else ("agent",)
 
-    def _learner(self, role: str) -> CompactLearner:
+    def _learner(self, role: str) -> Learner:
         own = self.roles.designer_learner
         return own if role == "designer" and own is not None else self.roles.learner
 
@@ -297,7 +297,7 @@ class EntropyLens:
             self._programs = list(found.values())
         return self._programs
 
-    def _reference(self) -> CompactLearner | None:
+    def _reference(self) -> Learner | None:
         """The start model, loaded once; None if it is too large to keep."""
         wanted, learner = self.cfg.train.lens.reference, self.roles.learner
         if wanted is None:
@@ -305,10 +305,12 @@ class EntropyLens:
         if not wanted:
             return None
         if self._start is None:
-            from spade.train.roles import open_learner
+            from spade.train.roles import make_learner
 
+            ref = self.roles.agent.ref
+            assert ref is not None, "a policy that is trained has a checkpoint"
             plain = self.cfg.model_copy(update={"learner": self.cfg.learner.model_copy(update={"kl": 0.0})})
-            self._start = open_learner(plain, self.roles.agent)
+            self._start = make_learner(plain, ref, alone=True)
         return self._start
 
 

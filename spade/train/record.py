@@ -71,11 +71,9 @@ def play_metrics(
     step: int,
     groups: Sequence[Group],
     source: Mapping[str, float],
-    learned: Mapping[str, float],
     ledger: Ledger,
-    seconds_before: Mapping[str, float],
 ) -> dict[str, Any]:
-    """The row of `metrics.jsonl` for one step. Keys with `seconds` are wall clock; all others repeat."""
+    """What the row of `metrics.jsonl` says of a generated step; all of it repeats."""
     plain = [returns(g.plain) for g in groups]
     hinted = [r for g in groups for r in returns(g.hinted)]
     flat = [r for group in plain for r in group]
@@ -83,7 +81,6 @@ def play_metrics(
     lost = faults(plays)
     kinds = Counter(f.kind.value for f in lost)
     ends = Counter(e.end.value for e in plays)
-    spent = {k: v - seconds_before.get(k, 0.0) for k, v in ledger.seconds.items()}
     row: dict[str, Any] = {
         "step": step,
         "tokens_total": ledger.total_tokens,
@@ -102,9 +99,6 @@ def play_metrics(
         **{f"faults/{kind}": n for kind, n in sorted(kinds.items())},
         **{f"ends/{end}": n for end, n in sorted(ends.items())},
         **{f"tokens/{name}": n for name, n in ledger.tokens.items()},
-        **{f"learner/{k}": v for k, v in learned.items()},
-        "seconds": round(sum(spent.values()), 4),
-        **{f"seconds/{name}": round(s, 4) for name, s in spent.items()},
     }
     return {k: v for k, v in row.items() if v is not None}
 

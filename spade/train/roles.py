@@ -14,18 +14,19 @@ question: with weight 0 the shared policy still designs with whatever it has bec
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spade.config import Config
+from spade.config import Config, LearnerConfig
 from spade.errors import ConfigError, InputError
 from spade.types import Sample
 
 if TYPE_CHECKING:
-    from spade.learn.trainer import CompactLearner
-    from spade.serving.chat import ChatPolicy
+    from spade.learn.learner import Learner
+    from spade.serving.chat import ChatPolicy, ModelRef
 
 MECHANICS = "scripted:mechanics"
 """`design.policy` of the scripted Designer (`spade.embedded.designer`)."""
@@ -38,9 +39,9 @@ class Roles:
     """The policies of both roles. `designer` is `agent` itself when they share the weights."""
 
     agent: ChatPolicy
-    learner: CompactLearner
+    learner: Learner
     designer: ChatPolicy
-    designer_learner: CompactLearner | None = None
+    designer_learner: Learner | None = None
     """Trains a separate Designer; None when the Designer is shared or never changes."""
 
     @property
@@ -73,6 +74,22 @@ class Roles:
         """Optimiser updates of all learners so far."""
         own = self.designer_learner.version if self.designer_learner is not None else 0
         return self.learner.version + own
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """Version of the weights that learn from the samples of each role."""
+        own = self.learner if self.designer_learner is None else self.designer_learner
+        return {"agent": self.learner.version, "designer": own.version}
+
+    @asynccontextmanager
+    async def asleep(self, wanted: bool) -> AsyncIterator[None]:
+        """Inside this the engines have given back what memory they can, if that is `wanted`."""
+        policies = [self.agent.policy, *([] if self.shared else [self.designer.policy])] if wanted else []
+        for policy in policies:
+            await policy.sleep()
+        yield
+        for policy in policies:
+            await policy.wake()
 
     async def publish(self) -> None:
         """Give the sampling side the weights of everything that learns."""
@@ -114,15 +131,16 @@ class Roles:
         return saved.extra
 
     async def close(self) -> None:
-        """Close the policies."""
+        """Close learners and policies."""
+        for learner in (self.learner, self.designer_learner):
+            if learner is not None:
+                learner.close()
         await self.agent.close()
         if not self.shared:
             await self.designer.close()
 
 
-async def open_roles(
-    cfg: Config, chat: ChatPolicy | None = None, learner: CompactLearner | None = None
-) -> Roles:
+async def open_roles(cfg: Config, chat: ChatPolicy | None = None, learner: Learner | None = None) -> Roles:
     """Open what `cfg.model` and `cfg.design.policy` name; `chat` and `learner` replace the Agent's (tests).
 
     Raises InputError or ConfigError for a reference that cannot be used.
@@ -182,14 +200,43 @@ def _check_mechanics(cfg: Config) -> None:
             raise ConfigError(f"design.policy is {MECHANICS}, but {reason}")
 
 
-def open_learner(cfg: Config, chat: ChatPolicy) -> CompactLearner:
+def open_learner(cfg: Config, chat: ChatPolicy) -> Learner:
     """The learner behind a policy. Raises InputError for one that has no weights to train."""
+    if chat.ref is None or not chat.policy.exact_tokens:
+        raise InputError(f"the model '{cfg.model}' has no weights to train; use a checkpoint or 'embedded'")
+    return make_learner(cfg, chat.ref)
+
+
+def make_learner(cfg: Config, ref: ModelRef, *, alone: bool = False) -> Learner:
+    """The learner of `learner.type` for a checkpoint; `alone`: a compact one that no other process shares.
+
+    Raises InputError for a reference without weights.
+    """
+    from spade.learn.parallel import join
     from spade.learn.trainer import CompactLearner
 
-    if chat.ref is None or chat.ref.path is None or not chat.policy.exact_tokens:
+    if ref.path is None:
         raise InputError(f"the model '{cfg.model}' has no weights to train; use a checkpoint or 'embedded'")
-    serving = cfg.serving
-    return CompactLearner(chat.ref.path, cfg.learner, serving.device, serving.dtype, serving.threads)
+    serving, settings = cfg.serving, learner_config(cfg)
+    where = serving.device, serving.dtype, serving.threads
+    if alone or settings.type == "compact":
+        return CompactLearner(ref.path, settings, *where, team=None if alone else join())
+    from spade.learn.trl import TrlLearner
+
+    return TrlLearner(ref.path, settings, *where, temperature=cfg.play.temperature)
+
+
+def learner_count(cfg: Config) -> int:
+    """How many learners `open_roles` makes."""
+    return 2 if cfg.design.policy == "separate" else 1
+
+
+def learner_config(cfg: Config) -> LearnerConfig:
+    """The learner's configuration. One step off, sampler and learner differ by an update and by intention, so
+    that their difference raises no alarm."""
+    if not cfg.train.staleness:
+        return cfg.learner
+    return cfg.learner.model_copy(update={"mismatch_alarm": 0.0, "ratio_alarm": 0.0})
 
 
 def _files(chat: ChatPolicy) -> Path:

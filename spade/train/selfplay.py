@@ -16,6 +16,7 @@ import numpy as np
 
 from spade.design.designer import Designer, accepted
 from spade.design.hints import HintDraft, write_hints
+from spade.design.writing import Writing
 from spade.envs.memory import Record
 from spade.envs.pool import PlayStats
 from spade.envs.pool_run import play_stats, record_designs, record_plays
@@ -164,25 +165,18 @@ class SelfPlaySource:
 
     async def _design(self, step: int, slots: int) -> None:
         cfg, ledger = self.cfg, self.world.ledger
-        with ledger.phase("design"):
-            designs = await self.designer.round(step, slots, needed=min(slots, cfg.play.programs))
+        needed, writing = min(slots, cfg.play.programs), Writing(self._hints, step, self._in_order)
+        try:
+            with ledger.phase("design"):
+                designs = await self.designer.round(step, slots, needed, on_accepted=writing.begin)
+            drafts = await writing.drafts()
+        finally:
+            writing.cancel()
         ledger.count("designs", len(designs))
         ledger.count("accepted", sum(map(accepted, designs)))
         ledger.sampled("design", self.designer.tokens)
+        ledger.sampled("hint", sum(d.tokens for d in drafts))
         programs = [d.program for d in designs if accepted(d) and d.program is not None]
-        drafts: list[HintDraft] = []
-        if cfg.play.hinted_plays:
-            with ledger.phase("hints"):
-                drafts = await write_hints(
-                    programs,
-                    self.world.chat,
-                    self.world.sandbox,
-                    cfg.hints,
-                    seed=child_seed(cfg.seed, "hints", step),
-                    floor_max=cfg.validator.floor_max,
-                    template=cfg.design.template,
-                )
-            ledger.sampled("hint", sum(d.tokens for d in drafts))
         hints = {d.program_id: d for d in drafts}
         self.window = [p.id for p in programs]
         usable = {d.program_id: d.usable for d in drafts if d.usable is not None}
@@ -193,6 +187,26 @@ class SelfPlaySource:
         rows = [design_row(step, i, d, hints) for i, d in enumerate(designs)]
         self.world.folder.append_many("designs.jsonl", rows)
         self._metrics |= {"design_slots": float(slots), **design_metrics(designs, drafts)}
+
+    @property
+    def _in_order(self) -> bool:
+        """Whether calls of the engines have an order that must not depend on timing: what they cached before
+        may change the last bits of an answer."""
+        return self.world.chat.policy.lockstep or self.world.design_chat.policy.lockstep
+
+    async def _hints(self, step: int, programs: Sequence[EnvProgram]) -> list[HintDraft]:
+        if not programs or not self.cfg.play.hinted_plays:
+            return []
+        with self.world.ledger.phase("hints"):
+            return await write_hints(
+                programs,
+                self.world.chat,
+                self.world.sandbox,
+                self.cfg.hints,
+                seed=child_seed(self.cfg.seed, "hints", step),
+                floor_max=self.cfg.validator.floor_max,
+                template=self.cfg.design.template,
+            )
 
     def _replay(self, step: int, n: int, exclude: set[str]) -> list[EnvProgram]:
         """Programs that fill up a step."""

@@ -65,7 +65,7 @@ class EnvSource(Protocol):
         ...
 
     def metrics(self) -> dict[str, float]:
-        """Numbers of the latest step."""
+        """Numbers of the latest step; asked for once, after `observe` and `flush`."""
         ...
 
     def state_dict(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from spade.config import Config
 from tests.train.scripted_world import small_config, train
 
 
-def kill_config(out: Path) -> Config:
+def kill_config(out: Path, staleness: int = 0) -> Config:
     """A run with everything that has state: memory, window, archive, delayed sets, running means."""
     return small_config(
         out,
@@ -25,17 +25,18 @@ def kill_config(out: Path) -> Config:
         train__steps=16,
         train__checkpoint_every=1,
         train__keep=2,
+        train__staleness=staleness,
     )
 
 
-def run(out: str, log: str, syncs: int) -> None:
+def run(out: str, log: str, staleness: int, syncs: int) -> None:
     """Train in `out` (resuming it). With `syncs` n > 0 the process kills itself before it flushes its
     n-th file of a checkpoint, which is in the middle of writing one."""
     for fd in (1, 2):
         os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), fd)
     if syncs:
         _die_at(syncs)
-    train(kill_config(Path(out)))
+    train(kill_config(Path(out), staleness))
 
 
 def _die_at(syncs: int) -> None:

@@ -113,6 +113,9 @@ class DigestLearner:
         (folder / "config.json").write_text("{}")
         save_file({"digest": self.digest}, folder / "model.safetensors")
 
+    def close(self) -> None:
+        pass
+
 
 def small_config(out: Path, **changes: Any) -> Config:
     """A self-play run of a second; `changes` use dotted keys with `__`."""

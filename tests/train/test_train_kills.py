@@ -1,6 +1,7 @@
 """SIGKILL at random moments of real processes: what is resumed ends like a run that was never stopped.
 
-Ten kills of a scripted run, three of a run with the tiny model; `SPADE_KILLS=10` makes it ten there, too. The
+Ten kills of a scripted run, two of one whose steps overlap, three of a run with the tiny model;
+`SPADE_KILLS=10` makes it ten there, too, and adds ten for a tiny model whose steps overlap. The
 moments are drawn from a seed, but where they fall in the work depends on the machine; the result must not. A
 run that ends before its kill is begun anew, so that the number of kills never depends on it.
 """
@@ -20,11 +21,12 @@ from typing import Any, Protocol
 
 import pytest
 
-from tests.e2e.e2e_cli import PRELOAD, Command, same_results
+from tests.e2e.e2e_cli import PRELOAD, Command, same_results, without_seconds
 from tests.train import kill_child
 from tests.train.scripted_world import decisions, train
 
 KILLS = 10
+STALE_KILLS = int(os.environ.get("SPADE_KILLS", "2"))
 TINY_KILLS = int(os.environ.get("SPADE_KILLS", "3"))
 PATIENCE = 120.0
 SYNCS = 14
@@ -44,11 +46,13 @@ class Running(Protocol):
 class Scripted:
     """A scripted run; with `syncs` it kills itself."""
 
-    def __init__(self, out: Path, syncs: int = 0) -> None:
+    def __init__(self, out: Path, staleness: int, syncs: int = 0) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([*PRELOAD, "tests.train.kill_child"])
         self.log = out.with_suffix(".log")
-        self.process = context.Process(target=kill_child.run, args=(str(out), str(self.log), syncs))
+        self.process = context.Process(
+            target=kill_child.run, args=(str(out), str(self.log), staleness, syncs)
+        )
         self.process.start()
 
     def ended(self) -> bool:
@@ -113,9 +117,10 @@ def kill_often(moment: Callable[[], bool], run: Path, kills: int) -> None:
 
 
 @pytest.mark.slow
-def test_ten_kills_of_a_scripted_run_change_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("staleness", "kills"), [(0, KILLS), (1, STALE_KILLS)])
+def test_kills_of_a_scripted_run_change_nothing(tmp_path: Path, staleness: int, kills: int) -> None:
     began = time.perf_counter()
-    _, straight, reference = train(kill_child.kill_config(tmp_path / "a"))
+    _, straight, reference = train(kill_child.kill_config(tmp_path / "a", staleness))
     step = (time.perf_counter() - began) / len(straight.rows("metrics.jsonl"))
     run, rng = tmp_path / "b", random.Random(8)
     in_checkpoint = 0
@@ -123,14 +128,14 @@ def test_ten_kills_of_a_scripted_run_change_nothing(tmp_path: Path) -> None:
     def moment() -> bool:
         nonlocal in_checkpoint
         if rng.random() < 0.3:
-            running = Scripted(run, rng.randrange(1, SYNCS))
+            running = Scripted(run, staleness, rng.randrange(1, SYNCS))
             in_checkpoint += 1
             return running.code() == -signal.SIGKILL
-        return kill_within(lambda: Scripted(run), run, rng.uniform(0, 3 * step))
+        return kill_within(lambda: Scripted(run, staleness), run, rng.uniform(0, 3 * step))
 
-    kill_often(moment, run, KILLS)
-    assert 0 < in_checkpoint < KILLS
-    _, resumed, learner = train(kill_child.kill_config(run))
+    kill_often(moment, run, kills)
+    assert kills < KILLS or 0 < in_checkpoint < 2 * kills
+    _, resumed, learner = train(kill_child.kill_config(run, staleness))
     assert decisions(resumed) == decisions(straight)
     assert learner.digest.tolist() == reference.digest.tolist()
     assert states(run) == states(tmp_path / "a")
@@ -140,15 +145,17 @@ def states(run: Path) -> list[Any]:
     """Everything the kept checkpoints hold, wall clock left out."""
     found: list[Any] = [sorted(p.name for p in (run / "checkpoints").iterdir())]
     for path in sorted((run / "checkpoints").glob("step-*/state.json")):
-        state = json.loads(path.read_text())
-        state["extra"]["ledger"].pop("seconds")
-        found.append(state)
+        found.append(without_seconds(json.loads(path.read_text())))
     return found
 
 
 @pytest.mark.slow
-def test_kills_of_a_run_with_the_tiny_model_change_nothing(tmp_path: Path, shipped_model: Path) -> None:
+@pytest.mark.parametrize("staleness", [0] + [1] * ("SPADE_KILLS" in os.environ))
+def test_kills_of_a_run_with_the_tiny_model_change_nothing(
+    tmp_path: Path, shipped_model: Path, staleness: int
+) -> None:
     options = [f"model={shipped_model}", "train.steps=4", "play.programs=4", "seed=3"]
+    options.append(f"train.staleness={staleness}")
     began = time.perf_counter()
     assert Tiny(tmp_path / "a", options).code() == 0
     step = (time.perf_counter() - began) / 5

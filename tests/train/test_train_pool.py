@@ -47,7 +47,9 @@ def make(folder: Path, codes: list[str], tokens: int = 500) -> Path:
 
 
 def pool_config(out: Path, pool: Path | None, **changes: Any) -> Config:
-    return small_config(out, train__source="fixed_pool", train__pool=str(pool) if pool else None, **changes)
+    """Some programs here are bad on purpose, so they are not judged."""
+    tree = {"train__pool": str(pool) if pool else None, "train__pool_validate": False, **changes}
+    return small_config(out, train__source="fixed_pool", **tree)
 
 
 def test_epochs_are_without_replacement_and_the_pools_tokens_count(tmp_path: Path) -> None:
@@ -73,15 +75,22 @@ def test_a_program_that_breaks_is_retired(tmp_path: Path) -> None:
     assert rows(folder, "metrics.jsonl")[-1]["pool_programs"] == 2
 
 
-def test_another_pool_under_the_same_path_is_noticed(tmp_path: Path) -> None:
+def test_a_run_has_its_own_copy_of_the_pool_and_notices_another(tmp_path: Path) -> None:
     pool = make(tmp_path / "pool", [guess_program(top, 4) for top in range(8, 12)])
     cfg = pool_config(tmp_path / "run", pool)
     with pytest.raises(KeyboardInterrupt):
         train(cfg, learner=DigestLearner(fail_at=4))
     (pool / "manifest.json").unlink()
     make(pool, [guess_program(20, 4)])
-    with pytest.raises(InputError, match="not the one this run was started with"):
+    copy = tmp_path / "run" / "pool"
+    kept = (copy / "manifest.json").read_text()
+    (copy / "manifest.json").unlink()
+    make(copy, [guess_program(20, 4)])
+    with pytest.raises(InputError, match="not the pool that this run was started with"):
         train(cfg)
+    (copy / "manifest.json").write_text(kept)
+    _, folder, _ = train(cfg)
+    assert len({e["program"] for e in rows(folder, "episodes.jsonl")}) == 4
 
 
 def test_a_run_without_a_pool_samples_one_from_its_start_model(tmp_path: Path) -> None:
