@@ -53,6 +53,8 @@ def fast_bf16() -> bool:
 
 
 Log = Callable[[str], None]
+Keep = Callable[[str], None]
+"""Told the name of every phase that ends: pretrain, skill, sft."""
 
 NUMBER_COPIES = 300
 """Copies of each number in the tokenizer's texts: enough for 0 to 99 to become single tokens."""
@@ -130,16 +132,21 @@ def loss_of(model: Any, group: Sequence[Encoded], every_token: bool) -> Any:
     return functional.cross_entropy(model.lm_head(hidden).float(), ids[:, 1:][mask[:, 1:]])
 
 
-def train(model: Any, maker: SampleMaker, recipe: Recipe, log: Log) -> None:
+def train(model: Any, maker: SampleMaker, recipe: Recipe, log: Log, keep: Keep | None = None) -> None:
     """All phases under one optimiser and one schedule (warm-up, then linear decay over all tokens)."""
     import torch
 
     skilled = recipe.pretrain_tokens + recipe.skill_tokens
     total = skilled + recipe.sft_tokens
+    ends = [("pretrain", recipe.pretrain_tokens), ("skill", skilled)]
     rng = random.Random(recipe.seed + 1)
     optimiser = torch.optim.AdamW(model.parameters(), lr=recipe.lr, betas=(0.9, 0.95), weight_decay=0.01)
     started, mean = time.time(), 0.0
     for step, (group, drawn) in enumerate(batches(maker, rng, total, recipe.batch_tokens), 1):
+        while ends and drawn >= ends[0][1]:  # this batch is the first of the next phase
+            name, _ = ends.pop(0)
+            if keep is not None:
+                keep(name)
         fraction = min(1.0, drawn / total)
         scale = min(1.0, step / recipe.warmup) * (1 - (1 - recipe.lr_end) * fraction)
         for row in optimiser.param_groups:
@@ -156,6 +163,8 @@ def train(model: Any, maker: SampleMaker, recipe: Recipe, log: Log) -> None:
             rest = (time.time() - started) * (1 - fraction) / max(fraction, 1e-6)
             done = f"{drawn / 1e6:.2f}M of {total / 1e6:.1f}M tokens"
             log(f"step {step}  {done}  loss {mean:.3f}  left {rest / 60:.1f} min")
+    if keep is not None:
+        keep("sft")
 
 
 def sharpen(model: Any, factor: float) -> None:
@@ -178,8 +187,14 @@ def builtin_documents() -> list[str]:
     return [d.text for d in Corpus.load("builtin").documents]
 
 
-def build(out: Path, recipe: Recipe | None = None, log: Log = print) -> dict[str, Any]:
-    """Make the embedded model in `out` (a Hugging Face folder plus `recipe.json`); returns a summary."""
+def build(
+    out: Path, recipe: Recipe | None = None, log: Log = print, stages: Path | None = None
+) -> dict[str, Any]:
+    """Make the embedded model in `out` (a Hugging Face folder plus `recipe.json`); returns a summary.
+
+    `stages`: keep the model as it was at the end of each phase, before `sharpen`, in `stages`/pretrain, skill
+    and sft, for instance to look at them with `spade study entropy`.
+    """
     import torch
 
     recipe = recipe or Recipe()
@@ -190,11 +205,16 @@ def build(out: Path, recipe: Recipe | None = None, log: Log = print) -> dict[str
     model = new_model(recipe)
     mechanics = len(registry()) + len(tool_registry())
     log(f"{sum(p.numel() for p in model.parameters()):,} parameters, {mechanics} mechanics")
-    train(model, SampleMaker(tokenizer, documents, recipe.seed), recipe, log)
+
+    def write(folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        model.float().save_pretrained(str(folder), safe_serialization=True)
+        save_tokenizer(tokenizer, folder)
+
+    keep = None if stages is None else lambda name: write(stages / name)
+    train(model, SampleMaker(tokenizer, documents, recipe.seed), recipe, log, keep)
     sharpen(model, recipe.sharpen)
-    out.mkdir(parents=True, exist_ok=True)
-    model.float().save_pretrained(str(out), safe_serialization=True)
-    save_tokenizer(tokenizer, out)
+    write(out)
     summary = {"recipe": asdict(recipe), "minutes": (time.time() - started) / 60}
     (out / "recipe.json").write_text(json.dumps(summary, indent=1) + "\n")
     return summary

@@ -17,6 +17,9 @@ def add_parsers(sub: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     build = sub.add_parser("build", help="make the embedded model from the committed recipe")
     build.add_argument("--out", type=Path, default=MODEL, help="folder to write (default: the shipped one)")
     build.add_argument("--scale", type=float, default=1.0, help="share of the recipe's tokens")
+    build.add_argument(
+        "--keep-stages", type=Path, help="folder for the model at the end of each phase: pretrain, skill, sft"
+    )
     build.add_argument("--no-card", action="store_true", help="do not measure the result")
     build.add_argument("--json", action="store_true")
     build.set_defaults(handler=cmd_build)
@@ -43,7 +46,7 @@ def cmd_build(args: argparse.Namespace) -> int:
         skill_tokens=int(recipe.skill_tokens * args.scale),
         sft_tokens=int(recipe.sft_tokens * args.scale),
     )
-    summary = build(args.out, recipe, log)
+    summary = build(args.out, recipe, log, args.keep_stages)
     log(f"built in {summary['minutes']:.1f} min: {args.out}")
     if args.no_card:
         return 0

@@ -90,6 +90,8 @@ def _run(cell: Cell, out: Path, folder: Path) -> tuple[str, dict[str, Any]]:
     base = probes.outputs(base_model)
     run = RLRun(model, family, cell.rl)
     log = _Log(cell, folder, probes, base, run.expected_hits())
+    if base_model is model:
+        log.now = base
     log.measure(0, model)
     status = "finished"
     every = max(1, cell.rl.steps // max(1, cell.evals))
@@ -107,7 +109,7 @@ def _run(cell: Cell, out: Path, folder: Path) -> tuple[str, dict[str, Any]]:
         if reached:
             break
     save_file(model.hf_state(), folder / "final.safetensors")
-    last = probes.outputs(model)
+    last = log.outputs(model)
     np.savez_compressed(
         folder / "dist.npz",
         before=base.logprobs_BY.astype(np.float32),
@@ -118,7 +120,10 @@ def _run(cell: Cell, out: Path, folder: Path) -> tuple[str, dict[str, Any]]:
 
 
 class _Log:
-    """Rows of `log.jsonl` and the summary made of them."""
+    """Rows of `log.jsonl` and the summary made of them.
+
+    What was measured holds until the weights are touched: a run without a signal is measured once.
+    """
 
     def __init__(self, cell: Cell, folder: Path, probes: Any, base: Any, expected: float) -> None:
         self.cell, self.folder, self.probes, self.base = cell, folder, probes, base
@@ -127,6 +132,15 @@ class _Log:
         self.hits = self.silent = self.groups = self.rewarded = self.steps = 0
         self.first_hit: int | None = None
         self._since: list[Any] = []
+        self.now: Any = None
+        """Distribution of the policy as it is; None after a step that touched the weights."""
+        self._metrics: dict[str, float] | None = None
+
+    def outputs(self, model: Any) -> Any:
+        """The exact distribution on the probe prompts."""
+        if self.now is None:
+            self.now = self.probes.outputs(model)
+        return self.now
 
     def note(self, step: int, stats: Any) -> None:
         """Count one training step."""
@@ -138,19 +152,27 @@ class _Log:
         if stats.hits and self.first_hit is None:
             self.first_hit = step
         self._since.append(stats)
+        if stats.moved:
+            self.now = self._metrics = None
+
+    def metrics(self, model: Any) -> dict[str, float]:
+        """Exact metrics of the policy as it is."""
+        from spade.study.measure import change_metrics, distribution_metrics, other_domains
+
+        if self._metrics is None:
+            outputs, heat = self.outputs(model), self.cell.rl.temperature
+            found = distribution_metrics(self.probes, outputs)
+            found |= change_metrics(self.probes, self.base, outputs)
+            if heat != 1.0:
+                warm = self.probes.outputs(model, heat)
+                found["mass_rollout"] = float(self.probes.mass(warm).mean())
+            self._metrics = found | other_domains(self.probes, model)
+        return self._metrics
 
     def measure(self, step: int, model: Any) -> None:
         """Append the exact metrics at this step, and means of training since the last row."""
-        from spade.study.measure import change_metrics, distribution_metrics, other_domains
-
-        outputs = self.probes.outputs(model)
         row: dict[str, float] = {"step": step, "rollouts": step * self.cell.rl.batch * self.cell.rl.group}
-        row |= distribution_metrics(self.probes, outputs) | change_metrics(self.probes, self.base, outputs)
-        heat = self.cell.rl.temperature
-        if heat != 1.0:
-            warm = self.probes.outputs(model, heat)
-            row["mass_rollout"] = float(self.probes.mass(warm).mean())
-        row |= other_domains(self.probes, model)
+        row |= self.metrics(model)
         row |= {"hits": self.hits, "silent_groups": self.silent, "groups": self.groups}
         if self._since:
             for name in ("reward", "grad_norm", "clipped_low", "clipped_high", "covariance"):

@@ -42,6 +42,8 @@ def save(figure: Any, folder: Path, name: str) -> list[Path]:
     from matplotlib import rc_context
 
     paths = []
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # placed once, not again for each format
     with rc_context({"svg.hashsalt": "spade"}):
         for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
             buffer = io.BytesIO()
@@ -72,6 +74,12 @@ def label(axis: Any, title: str, x: str, y: str, legend: bool = True) -> None:
         axis.legend(fontsize=7, frameon=False)
 
 
+def arm(runs: Sequence[Run], labels: dict[str, str]) -> str:
+    """Name of a combination of levels: those of the factors that vary."""
+    varying = [level for factor, level in labels.items() if len(levels(runs, factor)) > 1]
+    return ", ".join(varying or labels.values())
+
+
 def curves(axis: Any, runs: Sequence[Run], rows: Rows, key: str, log: bool = False) -> None:
     """A metric against training steps: every run thin, the median of each combination of levels thick."""
     for number, (labels, here) in enumerate(cells_of(runs)):
@@ -87,7 +95,7 @@ def curves(axis: Any, runs: Sequence[Run], rows: Rows, key: str, log: bool = Fal
         if lines:
             longest = max(lines, key=lambda line: len(line[0]))[0]
             middle = np.median([np.interp(longest, x, y) for x, y in lines], axis=0)
-            axis.plot(longest, middle, label=", ".join(labels.values()), **look(number))
+            axis.plot(longest, middle, label=arm(runs, labels), **look(number))
     if log:
         axis.set_yscale("log")
 
@@ -185,7 +193,7 @@ def passing(runs: Sequence[Run], rows: Rows, folder: Path) -> list[Path]:
     )
     for number, (labels, here) in enumerate(cells_of(runs)):
         y = [np.mean([end(f"pass@{k}")(r) for r in here]) for k in PASS_K]
-        axis.plot(PASS_K, y, label=", ".join(labels.values()), **look(number))
+        axis.plot(PASS_K, y, label=arm(runs, labels), **look(number))
     axis.set_xscale("log")
     label(axis, "exact pass@k", "k", "chance that one of k samples is right")
     return save(figure, folder, "E8-pass")

@@ -117,10 +117,10 @@ class TinyLM(nn.Module):
         x = F.embedding(tokens_N, self.embed)
         for number, block in enumerate(self.layers):
             qkv = F.linear(F.rms_norm(x, (width,), block.norm1, EPS), block.qkv)
-            qk = qkv[:, : 2 * width].view(-1, 2 * heads, dim)
-            qk = qk * cos + torch.roll(qk, dim // 2, -1) * sin
-            v = qkv[:, 2 * width :].view(-1, heads, dim)
-            x = x + F.linear(attend(number, qk[:, :heads], qk[:, heads:], v), block.out)
+            qk, v = torch.split(qkv, [2 * width, width], -1)
+            qk = qk.view(-1, 2 * heads, dim)
+            q, k = torch.split(qk * cos + torch.roll(qk, dim // 2, -1) * sin, heads, 1)
+            x = x + F.linear(attend(number, q, k, v.view(-1, heads, dim)), block.out)
             gate, up = F.linear(F.rms_norm(x, (width,), block.norm2, EPS), block.gate_up).chunk(2, -1)
             x = x + F.linear(F.silu(gate) * up, block.down)
         return F.rms_norm(x, (width,), self.norm, EPS)
@@ -128,6 +128,10 @@ class TinyLM(nn.Module):
     def logits(self, hidden: Tensor) -> Tensor:
         """Scores over the vocabulary, shape (..., vocab)."""
         return F.linear(hidden, self.embed)
+
+    def letter_logits(self, hidden: Tensor, letters: Tensor) -> Tensor:
+        """Scores of the tokens `letters` (M,) alone, shape (..., M): what restricted decoding needs."""
+        return F.linear(hidden, self.embed[letters])
 
     def forward(
         self, ids_BT: Tensor, mask_TT: Tensor | None = None, positions_T: Tensor | None = None

@@ -26,6 +26,8 @@ DOMAIN_PROBES = 16
 """Probe prompts of every other domain."""
 ENTROPY_PROBES = 4
 """Those of them whose outputs are enumerated."""
+FEW = 8
+"""Right responses up to which scoring each is cheaper than enumerating all."""
 
 
 @dataclass(frozen=True)
@@ -132,10 +134,12 @@ def other_entropy(probes: Probes, model: TinyLM) -> float | None:
 
 
 def right_mass(model: TinyLM, family: Family, prompts: Prompts, temperature: float) -> Floats:
-    """Exact mass of right responses by prompt; by plain scoring where only one response is right."""
-    if (prompts.allowed_BLM.sum(-1) == 1).all():
-        logp = response_logprobs(model, prompts.ids_BP, prompts.target_BL, family.alphabet, temperature)
-        return np.exp(logp)
+    """Exact mass of right responses by prompt; by plain scoring of each where only a few are right."""
+    if prompts.allowed_BLM.sum(-1).prod(-1).max() <= FEW:
+        owner, place = np.nonzero(members(prompts.allowed_BLM))
+        right = all_responses(len(family.alphabet), prompts.target_BL.shape[1])[place]
+        logp = response_logprobs(model, prompts.ids_BP[owner], right, family.alphabet, temperature)
+        return np.asarray(np.bincount(owner, np.exp(logp), len(prompts)), np.float64)
     length = prompts.target_BL.shape[1]
     outputs = enumerate_outputs(model, prompts.ids_BP, family.alphabet, length, temperature)
     return np.asarray(np.where(members(prompts.allowed_BLM), np.exp(outputs.logprobs_BY), 0.0).sum(-1))

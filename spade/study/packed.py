@@ -7,6 +7,7 @@ log-probabilities are those of decoding restricted to the alphabet, at the given
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -28,7 +29,7 @@ def sample_groups(
         hidden = model.hidden(ids_BP.reshape(-1), positions, _remember(batch, prompt, cache))
         hidden = hidden.view(batch, prompt, -1)[:, -1].repeat_interleave(group, 0)
         for place in range(length):
-            logp = torch.log_softmax(model.logits(hidden)[:, letters] / temperature, -1)
+            logp = torch.log_softmax(model.letter_logits(hidden, letters) / temperature, -1)
             total = logp.exp().cumsum(-1)
             point = torch.rand(len(logp), 1, generator=generator) * total[:, -1:]
             pick = torch.searchsorted(total, point, right=True).clamp(max=len(letters) - 1)
@@ -49,21 +50,24 @@ def group_logprobs(
     group, length = responses_BGL.shape[1:]
     letters = torch.tensor(list(alphabet))
     inputs = letters[responses_BGL[..., :-1]].reshape(batch, -1)
-    depth = torch.arange(length - 1).repeat(group)
-    positions = torch.cat([torch.arange(prompt), prompt + depth])
-    hidden = model(torch.cat([ids_BP, inputs], 1), _group_mask(prompt, group, length - 1), positions)
+    mask, positions = _group_layout(prompt, group, length - 1)
+    hidden = model(torch.cat([ids_BP, inputs], 1), mask, positions)
     first = hidden[:, prompt - 1 : prompt, None].expand(-1, group, 1, -1)
     rest = hidden[:, prompt:].view(batch, group, length - 1, -1)
-    logits = model.logits(torch.cat([first, rest], 2))[..., letters]
+    logits = model.letter_logits(torch.cat([first, rest], 2), letters)
     return torch.log_softmax(logits / temperature, -1)
 
 
-def _group_mask(prompt: int, group: int, steps: int) -> Tensor:
-    """True where a token sees another: prompt causal; a response sees the prompt and its own past."""
-    owner = torch.cat([torch.full((prompt,), -1), torch.arange(group).repeat_interleave(steps)])
-    order = torch.arange(len(owner))
-    shared = (owner[:, None] == owner) | (owner == -1)
-    return shared & (order[:, None] >= order)
+@lru_cache
+def _group_layout(prompt: int, group: int, steps: int) -> tuple[Tensor, Tensor]:
+    """Mask and positions of one row. True where a token sees another: prompt causal; a response sees the
+    prompt and its own past."""
+    with torch.inference_mode(False):  # what is kept must be of use to autograd as well
+        owner = torch.cat([torch.full((prompt,), -1), torch.arange(group).repeat_interleave(steps)])
+        order = torch.arange(len(owner))
+        shared = (owner[:, None] == owner) | (owner == -1)
+        positions = torch.cat([torch.arange(prompt), prompt + torch.arange(steps).repeat(group)])
+        return shared & (order[:, None] >= order), positions
 
 
 def _remember(batch: int, prompt: int, cache: dict[int, list[tuple[Tensor, Tensor]]]) -> Attend:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -75,10 +76,12 @@ class StepStats:
     grad_norm: float
     clipped_low: float
     clipped_high: float
-    """Shares of letters whose ratio is outside the clip, in the last update."""
+    """Shares of letters whose ratio is outside the clip, in the last update; of groups with an advantage."""
     covariance: float
     """cov(log-probability, advantage) over responses, which drives the change of entropy (2505.22617)."""
     finite: bool
+    moved: bool
+    """Whether the weights were touched."""
 
 
 class RLRun:
@@ -90,6 +93,8 @@ class RLRun:
         self.reward = reward_named(settings.reward)
         self.pool = Pool(family, settings)
         self._cfg = self.rung.learner()
+        self._every_group = self.rung.kl > 0 or self.rung.entropy_bonus > 0
+        """Whether groups without an advantage have a gradient, too."""
         self._reference = copy.deepcopy(model).requires_grad_(False) if self.rung.kl > 0 else None
         self._sampling = torch.Generator().manual_seed(child_seed(settings.seed, "sampling"))
         self._coins = np.random.default_rng(child_seed(settings.seed, "reward"))
@@ -118,10 +123,11 @@ class RLRun:
         rewards = self.reward(Group(prompts, responses, self.family.format_LM), self._coins)
         advantage = np.broadcast_to(advantages(rewards, self.rung.advantage), responses.shape)
         silent: Bools = np.asarray(~advantage.any((1, 2)))
-        moving = not silent.all() or self.rung.kl > 0 or self.rung.entropy_bonus > 0
+        moving = not silent.all() or self._every_group
         norm, clips, finite = 0.0, (0.0, 0.0), True
         for rows in self._minibatches() if moving else ():
-            norm, clips, finite = self._update(ids[rows], y[rows], old[rows], advantage[rows])
+            used = rows if self._every_group else loud(rows, silent)
+            norm, clips, finite = self._update(ids[used], y[used], old[used], advantage[used], len(rows))
             if not finite:
                 break
         per_response = rewards if rewards.ndim == 2 else rewards.sum(-1)
@@ -139,18 +145,25 @@ class RLRun:
             clipped_high=clips[1],
             covariance=float(np.mean((flat[0] - flat[0].mean()) * (flat[1] - flat[1].mean()))),
             finite=finite,
+            moved=moving,
         )
 
     def _minibatches(self) -> Iterator[Ints]:
-        """Groups of the batch in as many shuffled parts as the rung makes updates."""
+        """Groups of the batch in as many shuffled parts as the rung makes updates, none of them empty."""
         count = self.settings.batch
         order = np.arange(count) if self.rung.minibatches == 1 else self._parts.permutation(count)
-        yield from (np.sort(part) for part in np.array_split(order, self.rung.minibatches))
+        parts = np.array_split(order, self.rung.minibatches)
+        yield from (np.sort(part) for part in parts if len(part))
 
     def _update(
-        self, ids_BP: Tensor, y_BGL: Tensor, old_BGL: Tensor, advantage_BGL: Floats
+        self,
+        ids_BP: Tensor,
+        y_BGL: Tensor,
+        old_BGL: Tensor,
+        advantage_BGL: Floats,
+        groups: int | None = None,
     ) -> tuple[float, tuple[float, float], bool]:
-        loss, clips = self.loss(ids_BP, y_BGL, old_BGL, advantage_BGL)
+        loss, clips = self.loss(ids_BP, y_BGL, old_BGL, advantage_BGL, groups)
         self._optimiser.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
         norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0))
@@ -160,19 +173,26 @@ class RLRun:
         return norm, clips, finite
 
     def loss(
-        self, ids_BP: Tensor, y_BGL: Tensor, old_BGL: Tensor, advantage_BGL: Floats
+        self,
+        ids_BP: Tensor,
+        y_BGL: Tensor,
+        old_BGL: Tensor,
+        advantage_BGL: Floats,
+        groups: int | None = None,
     ) -> tuple[Tensor, tuple[float, float]]:
-        """The rung's loss of one minibatch, and the shares of letters below and above the clip."""
+        """The rung's loss of one minibatch of `groups` groups, of which these `B` have a gradient
+        (default: there are no others), and the shares of letters below and above the clip."""
         letters, heat = self.family.alphabet, self.settings.temperature
         logp_BGLM = group_logprobs(self.model, ids_BP, y_BGL, letters, heat)
         logp = logp_BGLM.gather(-1, y_BGL[..., None]).flatten()
         reference = None
         if self._reference is not None:
             with torch.no_grad():
-                every = group_logprobs(self._reference, ids_BP, y_BGL, letters, heat)
-                reference = every.gather(-1, y_BGL[..., None]).flatten()
+                theirs = group_logprobs(self._reference, ids_BP, y_BGL, letters, heat)
+                reference = theirs.gather(-1, y_BGL[..., None]).flatten()
         several = self.rung.minibatches > 1
-        weights = letter_weights(self._cfg.loss, y_BGL.shape[0] * y_BGL.shape[1], y_BGL.shape[2])
+        every, places = (groups or len(y_BGL)) * y_BGL.shape[1], y_BGL.shape[2]
+        weights = letter_weights(self._cfg.loss, every, places)[: logp.numel()]
         loss, _ = policy_loss(
             logp,
             old_BGL.flatten(),
@@ -190,8 +210,16 @@ class RLRun:
         return loss, (low, float((ratio > 1 + self.rung.clip_high).float().mean()))
 
 
+def loud(rows: Ints, silent_B: Bools) -> Ints:
+    """Those of `rows` whose group has an advantage: the others add nothing to loss and gradient, exactly. One
+    is kept in any case, so that the optimiser takes the same step (momentum) as with all of them."""
+    chosen = rows[~silent_B[rows]]
+    return chosen if len(chosen) else rows[:1]
+
+
+@lru_cache
 def letter_weights(kind: str, responses: int, length: int) -> Floats:
-    """`token_weights` of the named loss for `responses` episodes of `length` sampled tokens, flat."""
+    """`token_weights` of the named loss for `responses` episodes of `length` letters, flat; read only."""
     batch = PackedBatch(
         ids_BT=np.zeros((responses, 1), np.int64),
         mask_BT=np.ones((responses, 1), np.bool_),
@@ -204,4 +232,6 @@ def letter_weights(kind: str, responses: int, length: int) -> Floats:
         starts_B=np.zeros(responses, np.int64),
         episode_tokens_B=np.full(responses, length),
     )
-    return np.repeat(token_weights(batch, kind, responses, responses * length), length)
+    weights = np.repeat(token_weights(batch, kind, responses, responses * length), length)
+    weights.flags.writeable = False
+    return weights

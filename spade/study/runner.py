@@ -32,7 +32,8 @@ Futures = Iterator["Future[Any]"]
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds on this machine for the default size, measured once."""
+    """Processor seconds on this machine for the default size, measured once: the clock time on an idle core.
+    Other load makes jobs last longer and leaves this as it is."""
 
     step: float
     """One training step of 32 x 8 responses."""
@@ -56,14 +57,14 @@ def measure_speed() -> Speed:
     model = TinyLM(SIZES["S0"], VOCAB)
     run = RLRun(model, family, RLSettings(reward="random"))
     run.step()
-    began = time.perf_counter()
+    began = time.process_time()
     for _ in range(3):
         run.step()
-    step = (time.perf_counter() - began) / 3
+    step = (time.process_time() - began) / 3
     probes = Probes.of(family, 16)
-    began = time.perf_counter()
+    began = time.process_time()
     probes.outputs(model)
-    return Speed(step, 4 * (time.perf_counter() - began))
+    return Speed(step, 4 * (time.process_time() - began))
 
 
 def cell_seconds(cell: Cell, speed: Speed) -> float:
@@ -72,13 +73,12 @@ def cell_seconds(cell: Cell, speed: Speed) -> float:
     from spade.study.lm import SIZES
 
     if cell.kind == "estimators":
-        return 60 * speed.step + 20
+        return 50 * speed.step
     shape, reference = SIZES[cell.size], SIZES["S0"]
     size: float = max(1.0, shape.layers * shape.hidden**1.7 / (reference.layers * reference.hidden**1.7))
     rollouts = cell.rl.batch * cell.rl.group / 256
     updates = 0.5 + 0.5 * rung_named(cell.rl.algorithm).minibatches ** 0.3
-    steps = cell.rl.steps if cell.kind == "rl" else 0
-    evals = cell.evals + 2 if cell.kind == "rl" else 2
+    steps, evals = (cell.rl.steps, cell.evals + 1) if cell.kind == "rl" else (0, 1)
     training, measuring = steps * speed.step * rollouts * updates, evals * speed.probe * cell.probes / 64
     return float(1.0 + size * (training + measuring))
 

@@ -25,7 +25,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     """Folder of a model of a few thousand tokens with a full-size tokenizer, and the lines of its log."""
     folder = tmp_path_factory.mktemp("embedded") / "model"
     lines: list[str] = []
-    build(folder, TINY, lines.append)
+    build(folder, TINY, lines.append, folder.parent / "stages")
     return folder, lines
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 
 from spade.config import ServingConfig
 from spade.embedded.build import Recipe, batches, loss_of, new_model, sharpen
@@ -40,6 +41,19 @@ def test_transformers_loads_it_without_missing_weights(built: Built) -> None:
     assert model.config.max_position_embeddings >= CONTEXT == 2048
     assert model.dtype == torch.float32
     assert bool(torch.isfinite(model(torch.tensor([[2, 7, 9]])).logits).all())
+
+
+def test_the_phases_are_kept_on_the_way(built: Built) -> None:
+    """Three models that differ; the last one, sharpened, is the result."""
+    stages = built[0].parent / "stages"
+    weights = {n: load_file(stages / n / "model.safetensors") for n in ("pretrain", "skill", "sft")}
+    embed = "model.embed_tokens.weight"
+    assert not torch.equal(weights["pretrain"][embed], weights["skill"][embed])
+    assert not torch.equal(weights["skill"][embed], weights["sft"][embed])
+    final, norm = load_file(built[0] / "model.safetensors"), "model.norm.weight"
+    assert torch.equal(final[embed], weights["sft"][embed])
+    assert torch.allclose(final[norm], 1.25 * weights["sft"][norm])
+    assert (stages / "pretrain" / "tokenizer.json").read_bytes() == (built[0] / "tokenizer.json").read_bytes()
 
 
 async def test_local_policy_opens_and_samples(built: Built) -> None:

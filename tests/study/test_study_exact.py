@@ -15,8 +15,9 @@ from spade.learn.entropy import entropy
 from spade.study.exact import enumerate_outputs, response_logprobs
 from spade.study.families import open_family
 from spade.study.lm import TinyLM, load_lm
+from spade.study.measure import right_mass
 from spade.study.packed import group_logprobs, sample_groups
-from spade.study.tasks import all_responses
+from spade.study.tasks import all_responses, members
 
 FAMILIES = ["rules", "quote", "chain", "strategy"]
 
@@ -50,6 +51,18 @@ def test_enumeration_equals_brute_force(tiny: Callable[..., TinyLM], name: str, 
         assert np.abs(found.logprobs_BY[row] - expected).max() < 1e-5 / temperature
         assert found.off_grammar_B[row] == pytest.approx(outside, abs=1e-5)
     assert found.place_entropy_BL.sum(-1) == pytest.approx(entropy(found.logprobs_BY), abs=1e-6)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_mass_of_right_responses_equals_the_sum_over_all_outputs(
+    tiny: Callable[..., TinyLM], name: str
+) -> None:
+    """One, two or 512 right responses a prompt: scored one by one, or enumerated."""
+    family, model = open_family(name), tiny(2)
+    prompts = family.prompts(family.domains[0], "probe", 3)
+    found = enumerate_outputs(model, prompts.ids_BP, family.alphabet, 4, 0.7)
+    slow = (np.exp(found.logprobs_BY) * members(prompts.allowed_BLM)).sum(-1)
+    assert right_mass(model, family, prompts, 0.7) == pytest.approx(slow, rel=1e-4)
 
 
 def test_conditional_entropies_equal_a_slow_sum(tiny: Callable[..., TinyLM]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,9 @@ from spade.study.cells import run_cell
 from spade.study.grid import Planned, experiment_names, load_experiment, plan
 from spade.study.runner import missing_starts, run_plans, write_plan
 from spade.study.settings import Cell, RLSettings, Start, cell_as_settings, cell_from
+from spade.study.stages import ensure
+from spade.study.tables import tables_of
+from spade.study.verdicts import judge
 
 TINY = {
     "size": "XS",
@@ -29,6 +33,23 @@ TINY = {
     "prompts": 4,
 }
 """Settings of a cell that takes a fraction of a second."""
+
+
+@pytest.fixture(autouse=True)
+def few_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A finished checkpoint is measured on few prompts; nothing else depends on that."""
+    monkeypatch.setattr("spade.study.stages.HELD_OUT", 16)
+    monkeypatch.setattr("spade.study.stages.PROBE_PROMPTS", 16)
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkpoints of `grid_file`, made once."""
+    folder = tmp_path_factory.mktemp("study") / "made"
+    cells = plan(load_experiment(str(grid_file(folder.parent))), "quick")
+    for start in missing_starts([p.cell for p in cells], folder):
+        ensure(start, folder)
+    return folder
 
 
 def grid_file(folder: Path, **changes: object) -> Path:
@@ -112,16 +133,17 @@ def test_wrong_experiments_are_named(tmp_path: Path) -> None:
         plan(load_experiment(str(bad)), "quick")
 
 
-def planned(tmp_path: Path) -> tuple[list[Planned], Path]:
+def planned(tmp_path: Path, made: Path) -> tuple[list[Planned], Path]:
     experiment = load_experiment(str(grid_file(tmp_path)))
     cells = plan(experiment, "quick")
     out = tmp_path / "out"
     write_plan(out, {"E1": experiment}, {"E1": cells}, "quick")
+    shutil.copytree(made, out / "stages", dirs_exist_ok=True)
     return cells, out
 
 
-def test_a_study_runs_resumes_reports_and_verifies(tmp_path: Path) -> None:
-    cells, out = planned(tmp_path)
+def test_a_study_runs_resumes_reports_and_verifies(tmp_path: Path, made: Path) -> None:
+    cells, out = planned(tmp_path, made)
     wanted = [p.cell for p in cells]
     first = run_plans(wanted[:2], out, 1, StopFlag())
     assert first == {"cells": 2, "finished": 2, "already": 0}
@@ -140,8 +162,8 @@ def test_a_study_runs_resumes_reports_and_verifies(tmp_path: Path) -> None:
     assert reporting.verify(out) == []
 
 
-def test_verify_finds_what_was_changed(tmp_path: Path) -> None:
-    cells, out = planned(tmp_path)
+def test_verify_finds_what_was_changed(tmp_path: Path, made: Path) -> None:
+    cells, out = planned(tmp_path, made)
     run_plans([p.cell for p in cells], out, 1, StopFlag())
     reporting.write_study_report(out)
     folder = out / "cells" / cells[0].cell.key
@@ -158,8 +180,8 @@ def test_verify_finds_what_was_changed(tmp_path: Path) -> None:
     assert "the verdict is" in found
 
 
-def test_a_published_copy_is_small_and_verifies(tmp_path: Path) -> None:
-    cells, out = planned(tmp_path)
+def test_a_published_copy_is_small_and_verifies(tmp_path: Path, made: Path) -> None:
+    cells, out = planned(tmp_path, made)
     run_plans([p.cell for p in cells[:2]], out, 1, StopFlag())
     copy = tmp_path / "published"
     assert reporting.publish(out, copy) == 2
@@ -169,12 +191,12 @@ def test_a_published_copy_is_small_and_verifies(tmp_path: Path) -> None:
         reporting.publish(out, copy)
 
 
-def test_jobs_side_by_side_give_what_one_gives(tmp_path: Path) -> None:
-    cells, out = planned(tmp_path)
+def test_jobs_side_by_side_give_what_one_gives(tmp_path: Path, made: Path) -> None:
+    cells, out = planned(tmp_path, made)
     wanted = [p.cell for p in cells]
     run_plans(wanted[:2], out, 1, StopFlag())
     other = tmp_path / "other"
-    (other / "stages").mkdir(parents=True)
+    shutil.copytree(made, other / "stages")
     run_plans(wanted[:2], other, 2, StopFlag())
     for cell in wanted[:2]:
         a, b = (read_json(x / "cells" / cell.key / "cell.json", "record") for x in (out, other))
@@ -182,9 +204,9 @@ def test_jobs_side_by_side_give_what_one_gives(tmp_path: Path) -> None:
 
 
 def test_a_crash_is_reported_and_the_other_cells_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cells, out = planned(tmp_path)
+    cells, out = planned(tmp_path, made)
     broken = cells[0].cell.key
 
     def sometimes(cell: Cell, folder: Path) -> dict[str, object]:
@@ -199,8 +221,8 @@ def test_a_crash_is_reported_and_the_other_cells_are_kept(
     assert run_plans([p.cell for p in cells], out, 1, StopFlag())["already"] == 3
 
 
-def test_a_stop_starts_nothing_more(tmp_path: Path) -> None:
-    cells, out = planned(tmp_path)
+def test_a_stop_starts_nothing_more(tmp_path: Path, made: Path) -> None:
+    cells, out = planned(tmp_path, made)
     stop = StopFlag()
     stop.request()
     assert run_plans([p.cell for p in cells], out, 1, stop)["finished"] == 0
@@ -216,3 +238,34 @@ def test_a_start_is_named_by_its_whole_chain() -> None:
     start = Start(chain=("dial=1e-2", "sft=0.2~1"))
     assert start.parent == Start(chain=("dial=1e-2",)) and start.parent.parent == Start()
     assert len({start.key, Start(chain=("dial=1e-2", "sft=0.2~2")).key, Start().key}) == 3
+
+
+def miniature(cell: Cell) -> Cell:
+    """The same kind of cell in a fraction of a second."""
+    rl = replace(cell.rl, steps=2, batch=2, group=2, prompts=min(cell.rl.prompts, 4), breadth=1)
+    chain = tuple(stage for stage in cell.chain if not stage.startswith("dial"))
+    base = None if cell.base is None else ()
+    return replace(
+        cell, size="XS", trunk_steps=12, probes=2, evals=1, chain=chain, base=base, until=None, rl=rl
+    )
+
+
+def test_every_experiment_runs_in_miniature_and_is_judged(tmp_path: Path) -> None:
+    """First and last arm of each: all families, kinds, stages other than dials, and rungs of the ladder."""
+    experiments = {n: load_experiment(n) for n in experiment_names() if n not in ("E1", "E3", "E5", "E13")}
+    plans = {}
+    for name, experiment in experiments.items():
+        arms = [p for p in plan(experiment, "full", 1) if not any("@" in stage for stage in p.cell.chain)]
+        plans[name] = [replace(arm, cell=miniature(arm.cell)) for arm in (arms[0], arms[-1])]
+    out = tmp_path / "out"
+    write_plan(out, experiments, plans, "full")
+    cells = [p.cell for planned in plans.values() for p in planned]
+    counts = run_plans(cells, out, 1, StopFlag())
+    assert counts["finished"] == counts["cells"] == len({c.key for c in cells})
+    for name, entry in reporting.read_plan(out).items():
+        runs, rows = reporting.load_runs(out, entry)
+        assert {r.status for r in runs} == {"finished"} and len(rows) == len({r.summary["key"] for r in runs})
+        verdict = judge(name, runs, len(entry["cells"]))
+        assert (verdict is None) == (name == "E10")
+        assert all(table.rows for table in tables_of(name, entry["title"], runs))
+    assert reporting.verify(out) == []

@@ -10,15 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from spade.files import read_jsonl
 from spade.study.cells import run_cell
 from spade.study.families import Rules
 from spade.study.ladder import LADDER, advantages
-from spade.study.lm import TinyLM
+from spade.study.lm import TinyLM, load_lm
+from spade.study.measure import Probes, change_metrics, distribution_metrics, other_domains
 from spade.study.packed import group_logprobs
-from spade.study.rl import Pool, RLRun
+from spade.study.rl import Pool, RLRun, loud
 from spade.study.settings import Cell, RLSettings
+from spade.study.stages import ensure
 from spade.types import Sample
 
 SMALL = RLSettings(steps=4, batch=4, group=4, prompts=16)
@@ -100,14 +103,14 @@ def test_the_gradient_of_a_bandit_in_closed_form(tiny: Callable[..., TinyLM]) ->
         every = group_logprobs(model, ids, y, family.alphabet, 1.0)
     old = every.gather(-1, y[..., None])[..., 0]
     nudges = torch.zeros(8, requires_grad=True)
-    original = model.logits
+    original = model.letter_logits
 
-    def nudged(hidden: torch.Tensor) -> torch.Tensor:
-        out = original(hidden).clone()
-        out[..., 0, list(family.alphabet)] = out[..., 0, list(family.alphabet)] + nudges
+    def nudged(hidden: torch.Tensor, letters: torch.Tensor) -> torch.Tensor:
+        out = original(hidden, letters).clone()
+        out[..., 0, :] = out[..., 0, :] + nudges
         return out
 
-    model.logits = nudged  # type: ignore[method-assign]
+    model.letter_logits = nudged  # type: ignore[method-assign]
     loss, _ = run.loss(ids, y, old, advantage)
     loss.backward()  # type: ignore[no-untyped-call]
     p = every[0, 0, 0].exp().numpy()
@@ -157,6 +160,55 @@ def test_what_moves_the_weights(
     same = all(torch.equal(before[n], t) for n, t in model.hf_state().items())
     assert same != moves
     assert all(s.silent == (s.groups if not moves else s.silent) for s in stats)
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "clip", "reinforce"])
+def test_groups_without_an_advantage_may_be_left_out(tiny: Callable[..., TinyLM], algorithm: str) -> None:
+    """Same loss and gradient with and without them: the weights are those of the whole minibatch."""
+    family = Rules()
+    run = RLRun(tiny(2), family, replace(SMALL, algorithm=algorithm))
+    rng = np.random.default_rng(5)
+    ids = torch.from_numpy(family.prompts("?", "train", 6).ids_BP)
+    y = torch.from_numpy(rng.integers(0, 8, (6, 4, 4)))
+    silent = np.array([True, False, True, True, False, False])
+    advantage = np.broadcast_to(np.where(silent[:, None], 0.0, rng.normal(size=(6, 4)))[..., None], y.shape)
+    with torch.no_grad():
+        now = group_logprobs(run.model, ids, y, family.alphabet, 1.0).gather(-1, y[..., None])[..., 0]
+    old = now + 0.3 * torch.from_numpy(rng.normal(size=now.shape).astype(np.float32))
+    found = []
+    for rows in (np.arange(6), loud(np.arange(6), silent)):
+        run.model.zero_grad(set_to_none=True)
+        loss, _ = run.loss(ids[rows], y[rows], old[rows], advantage[rows], 6)
+        loss.backward()  # type: ignore[no-untyped-call]
+        found.append((float(loss.detach()), [p.grad for p in run.model.parameters() if p.grad is not None]))
+    assert found[0][0] == pytest.approx(found[1][0], abs=1e-6) and abs(found[0][0]) > 1e-4
+    largest = max(float(g.abs().max()) for g in found[0][1])
+    for every, few in zip(found[0][1], found[1][1], strict=True):
+        assert (every - few).abs().max() < 1e-5 * largest
+
+
+def test_a_minibatch_without_any_advantage_keeps_one_group_for_the_momentum() -> None:
+    silent = np.array([True, True, False, True])
+    assert loud(np.array([0, 1, 3]), silent).tolist() == [0]
+    assert loud(np.array([1, 2, 3]), silent).tolist() == [2]
+
+
+@pytest.mark.parametrize(("reward", "moves"), [("random-prompt", False), ("random", True)])
+def test_the_last_row_is_what_the_stored_weights_measure(tmp_path: Path, reward: str, moves: bool) -> None:
+    """Also where nothing moved, and what was measured at the start was kept."""
+    cell = Cell(size="XS", trunk_steps=30, probes=4, evals=2, rl=replace(SMALL, reward=reward))
+    run_cell(cell, tmp_path)
+    folder = tmp_path / "cells" / cell.key
+    rows, family = read_jsonl(folder / "log.jsonl"), Rules()
+    model, probes = load_lm(ensure(cell.start, tmp_path / "stages")), Probes.of(family, 4)
+    base = probes.outputs(model)
+    model.load_hf_state(load_file(folder / "final.safetensors"))
+    now = probes.outputs(model)
+    fresh = (
+        distribution_metrics(probes, now) | change_metrics(probes, base, now) | other_domains(probes, model)
+    )
+    assert {k: rows[-1][k] for k in fresh} == fresh
+    assert (fresh["KL"] > 0) == moves == (rows[0]["H_seq"] != rows[-1]["H_seq"])
 
 
 def test_training_raises_what_is_paid(tiny: Callable[..., TinyLM]) -> None:
