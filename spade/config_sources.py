@@ -13,7 +13,10 @@ class ProceduralConfig(Section):
 
     families: tuple[str, ...] = ("mechanics",)
     """`mechanics` (our parameterised programs), `mechanics:NAME`, `reasoning_gym` (all its tasks whose answer
-    is unique), `reasoning_gym:TASK`."""
+    is unique), `reasoning_gym:TASK`, `rlve` (all environments of `rlve` that run in the sandbox), `rlve:16`
+    (those of its main comparison), `rlve:NAME`."""
+    rlve: str | None = None
+    """Checkout of github.com/Zhiyuan-Zeng/RLVE, for the families of that name."""
     window: Positive = 4
     """Levels from which tasks are drawn: the highest reached and those just below."""
     attempts: Positive = 128

@@ -55,9 +55,15 @@ _ROWS: dict[str, dict[str, str]] = {
         "local": "spade.serving.local:LocalPolicy",
         "openai": "spade.serving.remote:RemotePolicy",
         "scripted": "spade.serving.scripted:ScriptedPolicy",
+        "vllm": "spade.serving.vllm:VllmPolicy",
     },
     "stage": {},
-    "sink": {},
+    "sink": {
+        "mlflow": "spade.report.sinks_known:MlflowSink",
+        "tensorboard": "spade.report.sinks_known:TensorboardSink",
+        "trackio": "spade.report.sinks_known:TrackioSink",
+        "wandb": "spade.report.sinks_known:WandbSink",
+    },
     "codec": {
         "boxed": "spade.play.actions:BoxedCodec",
         "tool_calls": "spade.play.toolcalls:ToolCodec",

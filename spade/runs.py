@@ -37,6 +37,7 @@ __all__ = ["RunFolder", "hardware", "open_inside", "publish_record", "read_recor
 
 RECORD = "run.json"
 EVENTS = "events.jsonl"
+METRICS = "metrics.jsonl"
 CHECKPOINT_SCORES = "eval-checkpoints"
 """Folder of the evaluations made inside the training loop; those of the finished run are in `eval`."""
 
@@ -205,7 +206,9 @@ def _check_same(cfg: Config, record: RunRecord, path: Path) -> None:
         return
     try:
         rows = [
-            row for row in diff_configs(config_from_dict(record.config, str(path)), cfg) if row[0] != "out"
+            row
+            for row in diff_configs(config_from_dict(record.config, str(path)), cfg)
+            if row[0] != "out" and not row[0].startswith("track.")
         ]
     except ConfigError as error:
         raise InputError(f"{path} was made by another version of SPADE ({error}); use out=PATH") from error

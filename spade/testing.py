@@ -182,8 +182,18 @@ def check_state(thing: Any, fresh: Any) -> None:
 
 
 def check_sink(sink: Any) -> None:
-    """A metric sink's promises: takes any flat row of numbers, and `close` may be called twice."""
-    sink.log({"step": 1, "reward": 0.5})
-    sink.log({"step": 2, "reward": float("nan"), "new": 1.0})
+    """An open sink's promises: it takes rows as a run writes them (values that are no finite number, new
+    keys, a step again after a resume, words, nested values), leaves them alone, and may be closed twice.
+    """
+    rows: list[dict[str, Any]] = [
+        {"step": 1, "reward": 0.5, "seconds/play": 1},
+        {"step": 2, "reward": float("nan"), "new": 1.0, "empty": None},
+        {"step": 2, "reward": float("inf"), "word": "x", "nested": {"a": [1, 2]}, "flag": True},
+        {"step": 3},
+    ]
+    for row in rows:
+        before = repr(row)
+        sink.log(row)
+        assert repr(row) == before, "a sink changes the row that it is given"
     sink.close()
     sink.close()

@@ -211,7 +211,8 @@ class Verdict:
     sketch: str = ""
     """What the game looks like with all that depends on the seed masked; see `spade.envs.duplicates`."""
     judged: bool = True
-    """False where the stage `judge` could not reach its model: nobody's verdict, and nobody pays."""
+    """False where the stage `judge` could not reach its model, or time ran out: nobody's verdict, and nobody
+    pays."""
 
     @property
     def failed(self) -> StageResult | None:

@@ -24,8 +24,16 @@ PACKAGES = {
 }
 
 BASE = {"errors", "codec", "types", "rng", "__version__"}
-CONFIG = {"config", "config_base", "config_sources", "config_load"}
-CORE = BASE | CONFIG | {"registry", "runs", "files", "machine", "interrupt"}
+CONFIG = {
+    "config",
+    "config_base",
+    "config_sources",
+    "config_track",
+    "config_trl",
+    "config_vllm",
+    "config_load",
+}
+CORE = BASE | CONFIG | {"registry", "runs", "files", "machine", "interrupt", "deadlines", "cluster"}
 LOW = CORE | {"serving", "envs"}
 MID = LOW | {"play", "design"}
 LEARN = MID | {"learn"}
@@ -50,7 +58,8 @@ ALLOWED: dict[str, set[str]] = {
     "embedded": LEARN | {"report"},
     "testing": MID,
     "study": LEARN | {"embedded", "report"},
-    "cli": TRAIN | {"testing", "study"},
+    "sft": LEARN,
+    "cli": TRAIN | {"testing", "study", "sft"},
     "spade_evals": MID | {"report", "embedded"},
     "spade_baselines": TRAIN,
 }
@@ -61,6 +70,9 @@ MAY_USE_TORCH = (
     "spade.serving.decoder",
     "spade.serving.arena",
     "spade.serving.engine",
+    "spade.serving.running",
+    "spade.serving.seats",
+    "spade.serving.slots",
     "spade.serving.device",
     "spade.serving.linear",
     "spade.serving.hf_engine",
@@ -68,15 +80,27 @@ MAY_USE_TORCH = (
     "spade.serving.reference",
     "spade.serving.sampling",
     "spade.serving.checkpoint_files",
+    "spade.serving.embedding",
+    "spade.serving.vllm_engine",
+    "spade.serving.vllm_weights",
     "spade.learn.loss",
     "spade.learn.optimizers",
     "spade.learn.trainer",
     "spade.learn.checkpoint",
     "spade.learn.weights",
+    "spade.learn.parallel",
+    "spade.learn.shards",
+    "spade.learn.trl",
+    "spade.learn.trl_batch",
+    "spade.learn.trl_open",
+    "spade.learn.trl_trainer",
+    "spade.learn.zero",
+    "spade.learn.background",
     "spade.learn.attention",
     "spade.learn.scoring",
     "spade.embedded",
     "spade.study",
+    "spade.sft.train",
 )
 STANDARD_LIBRARY_ONLY = (
     "spade.envs.worker",
@@ -98,7 +122,7 @@ def modules() -> Iterator[tuple[str, Path]]:
     for package, folder in PACKAGES.items():
         for path in sorted(folder.rglob("*.py")):
             parts = path.relative_to(folder).with_suffix("").parts
-            if {"heldout_programs", "games_programs", "model"} & set(parts):
+            if {"heldout_programs", "games_programs", "model", "pools"} & set(parts):
                 continue  # environment programs: data that happens to be Python
             yield ".".join([package, *(p for p in parts if p != "__init__")]), path
 

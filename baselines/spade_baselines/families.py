@@ -2,6 +2,8 @@
 
     mechanics        the parameterised programs of `spade.embedded`, three levels, several seeds a program
     reasoning_gym    tasks of the library with a unique answer, levels of its own curricula, one question each
+    rlve             RLVE's environments, out of a checkout of the user's (`spade_baselines.rlve`); `rlve:16`
+                     are those of its main comparison
 
 Reasoning-Gym tasks whose scorer accepts more than one answer are left out: a program compares with the one
 answer it holds, and would call right answers wrong.
@@ -12,26 +14,19 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from spade.errors import ConfigError
 from spade.registry import suggestion
 from spade.types import EnvProgram
+from spade_baselines.family import Family as Family
 from spade_baselines.question_program import question_program
+from spade_baselines.rlve import chosen, rlve_families
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
-    """Tasks of one kind. `make(level, rng)` writes one program; levels go from 0 to `top`."""
-
-    name: str
-    top: int
-    make: Callable[[int, random.Random], EnvProgram]
-
-
-def families(names: Sequence[str]) -> list[Family]:
-    """The families that a config names. Raises ConfigError for an unknown one."""
+def families(names: Sequence[str], checkout: str | None = None) -> list[Family]:
+    """The families that a config names; `checkout` is where RLVE's are. Raises ConfigError for an unknown
+    one, InputError for a checkout that is none."""
     found: dict[str, Family] = {}
     for name in names:
         kind, _, one = name.partition(":")
@@ -39,8 +34,13 @@ def families(names: Sequence[str]) -> list[Family]:
             known = _mechanics()
         elif kind == "reasoning_gym":
             known = _reasoning_gym()
+        elif kind == "rlve":
+            known = rlve_families(checkout)
+            for member in chosen(one, known, str(checkout)):
+                found[f"rlve:{member}"] = known[member]
+            continue
         else:
-            near = suggestion(kind, ("mechanics", "reasoning_gym"))
+            near = suggestion(kind, ("mechanics", "reasoning_gym", "rlve"))
             raise ConfigError(f"procedural.families: unknown kind '{kind}'{near}")
         if one and one not in known:
             raise ConfigError(f"procedural.families: {kind} has no '{one}'{suggestion(one, known)}")

@@ -1,8 +1,10 @@
 """The fixed-pool baseline: the same loop and learner on programs that never change.
 
-A pool is sampled once from a model (`make_pool`, or on the first step when `train.pool` is unset), then
-played without replacement, epoch by epoch, or by `train.pool_order` with the replay of self-play, so that a
-pool can be compared with it at equal replay. What the pool cost counts against the run's token budget.
+`train.pool` names the pool (`spade_baselines.pool_refs`); null samples one from the start model on the first
+step (as `make_pool` does). Its programs are judged before the first step unless `train.pool_validate` is off,
+and those accepted are written into the run, which from then on reads its own copy. They are played without
+replacement, epoch by epoch, or by `train.pool_order` with the replay of self-play, so that a pool can be
+compared with it at equal replay. What the pool cost counts against the run's token budget.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from spade.train.replay import open_archive
 from spade.train.selfplay import heldout_programs
 from spade.train.source import World, agent_credits, faults, returns, running_baselines
 from spade.types import Credit, EnvProgram, Group
+from spade_baselines.pool_refs import judged_pool, pool_of
 
 if TYPE_CHECKING:
     from spade.envs.sandbox import Sandbox
@@ -141,7 +144,7 @@ class FixedPoolSource:
             self.pool = read_pool(self._folder())
             if self.pool.digest != state["pool"]:
                 raise InputError(
-                    f"the pool {self._folder()} is not the one this run was started with; restore it"
+                    f"{self._folder()} is not the pool that this run was started with; restore it"
                 )
         self._epoch, self._position = int(state["epoch"]), int(state["position"])
         self.retired = set(state["retired"])
@@ -150,7 +153,7 @@ class FixedPoolSource:
             self.archive.load_state_dict(state["archive"])
 
     def _folder(self) -> Path:
-        return Path(self.cfg.train.pool) if self.cfg.train.pool else self.world.folder.path_of("pool")
+        return self.world.folder.path_of("pool")
 
     def _order(self, size: int) -> list[int]:
         order = list(range(size))
@@ -161,14 +164,23 @@ class FixedPoolSource:
         """The pool; on first use its token cost goes into the ledger."""
         if self.pool is None:
             folder, world = self._folder(), self.world
-            if not self.cfg.train.pool and not (folder / MANIFEST).is_file():
+            if not (folder / MANIFEST).is_file():
                 with world.ledger.phase("design"):
-                    made = await sample_pool(self.cfg, world.chat, world.sandbox, self.cfg.train.pool_size)
-                write_pool(folder, made)
+                    found = await self._found()
+                write_pool(folder, found)
             self.pool = read_pool(folder)
             world.ledger.sampled("pool_design", self.pool.tokens)
             world.folder.update_record(data={**world.folder.record.data, "pool": self.pool.digest})
         return self.pool
+
+    async def _found(self) -> Pool:
+        """The pool that `train.pool` names, judged; or one sampled from the start model."""
+        train, world = self.cfg.train, self.world
+        if train.pool is None:
+            return await sample_pool(self.cfg, world.chat, world.sandbox, train.pool_size)
+        if not train.pool_validate:
+            return pool_of(train.pool)
+        return await judged_pool(train.pool, world.sandbox, self.cfg.validator)
 
 
 def _archive(cfg: Config) -> Archive | None:

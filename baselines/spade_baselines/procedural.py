@@ -22,7 +22,7 @@ class ProceduralSource:
     def __init__(self, world: World) -> None:
         self.world, self.cfg = world, world.cfg
         own = world.cfg.procedural
-        self.families: list[Family] = families(own.families)
+        self.families: list[Family] = families(own.families, own.rlve)
         self.curriculum = Curriculum(own.window, own.attempts, own.accuracy, own.max_level)
         self.baselines = running_baselines(world.cfg)
         self._dealt = 0

@@ -33,7 +33,7 @@ PROBE = (Message("user", "u"), Message("assistant", "a"), Message("user", "v"))
 PACKAGES = ("numpy", "math-verify", "sympy", "reasoning-gym", "datasets")
 """Versions noted with a result: they load data and grade."""
 
-REPEATED = ("seed", "out", "budget", "eval")
+REPEATED = ("seed", "out", "budget", "eval", "track")
 """Config sections that may differ between repetitions of one recipe. So may the pool's folder, and its size,
 which follows the run it is matched to."""
 

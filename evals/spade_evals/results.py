@@ -75,16 +75,23 @@ def documents(path: Path) -> list[tuple[Path, dict[str, Any]]]:
 
 
 def expand(paths: Sequence[Path | str]) -> list[Path | str]:
-    """`paths` with every folder of runs replaced by its runs, by name; everything else as it is."""
+    """`paths` with every folder of runs replaced by its runs, by name; everything else as it is.
+
+    A folder of runs may hold evaluations beside them (the start model's).
+    """
     out: list[Path | str] = []
     for path in paths:
         folder = Path(path)
-        if folder.is_dir() and run_of(folder) is None and not documents(folder):
+        if folder.is_dir() and run_of(folder) is None and (_has_runs(folder) or not documents(folder)):
             inside = sorted(child for child in folder.iterdir() if child.is_dir() and documents(child))
             out += inside or [path]
         else:
             out.append(path)
     return out
+
+
+def _has_runs(folder: Path) -> bool:
+    return any(child.is_dir() and run_of(child) is not None for child in folder.iterdir())
 
 
 def suites_of(path: Path | str) -> set[str]:

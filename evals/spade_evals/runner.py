@@ -161,7 +161,7 @@ class Job:
 async def _open_and_run(
     job: Job, suites: Sequence[Any], serving: ServingConfig, sandbox: SandboxConfig
 ) -> list[SuiteResult | SuiteReport]:
-    from spade.envs.sandbox import Sandbox
+    from spade.envs.nodes import start_sandbox
     from spade.serving.launch import open_chat
     from spade_evals.users import open_user, wanted_user
 
@@ -176,7 +176,7 @@ async def _open_and_run(
     user = None
     try:
         user = await open_user(who, serving, (job.ref, chat)) if who else None
-        async with await Sandbox.start(sandbox) as box:
+        async with await start_sandbox(sandbox) as box:
             return [await _run_one(suite, chat, box, subject, job, user) for suite in suites]
     finally:
         await chat.policy.close()

@@ -21,6 +21,7 @@ from spade.errors import InputError, SpadeError
 
 VERBS: dict[str, tuple[str, str]] = {
     "train": ("spade.cli.train:add_train", "run a training config (self-play or a baseline)"),
+    "sft": ("spade.cli.sft:add_sft", "fine-tune a checkpoint on chats, programs or plays: a warm start"),
     "eval": ("spade.cli.evaluate:add_eval", "evaluate a checkpoint on a suite"),
     "data": ("spade.cli.data:add_data", "list or fetch the benchmark data of the evaluation tasks"),
     "compare": ("spade.cli.compare:add_compare", "compare evaluated runs with paired statistics"),

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from spade.envs.pool import Pool
     from spade.types import Verdict
 
+FORMATS = ("folder", "jsonl")
+FRAMEWORKS = ("gymnasium", "verifiers", "openenv", "gem")
 MASTERED, INTRACTABLE = 0.9, 0.1
 """Mean plain return above and below which a program teaches little."""
 
@@ -34,10 +36,16 @@ def add_pool(parser: argparse.ArgumentParser) -> bool:
     make.add_argument("--size", type=positive, default=64, help="programs wanted; default 64")
     check = sub.add_parser("validate", help="judge the programs whose verdict does not hold here")
     stats = sub.add_parser("stats", help="kinds, difficulty, verdicts and variety of a pool")
+    stats.add_argument(
+        "--by", default="tfidf", metavar="tfidf|lsa|FOLDER", help="variety by TF-IDF, LSA-128, or an encoder"
+    )
     export = sub.add_parser("export", help="write a pool for use elsewhere")
-    export.add_argument("--format", choices=("folder", "jsonl"), default="jsonl", help="default jsonl")
+    export.add_argument("--format", choices=(*FORMATS, *FRAMEWORKS), default="jsonl", help="default jsonl")
+    export.add_argument("--name", help="package name, for the formats of other frameworks; default by --out")
     bring = sub.add_parser("import", help="make a pool of programs from elsewhere, judging each")
-    bring.add_argument("source", type=Path, help="folder of .py files, .jsonl file, or another pool")
+    bring.add_argument(
+        "source", type=Path, help="folder of .py files, .jsonl file, pool, or what a pool was exported to"
+    )
     for child in (check, stats, export):
         child.add_argument("pool", type=Path, help="pool folder, or a run's pool")
     for child in (export, bring):
@@ -63,13 +71,29 @@ def _make(args: argparse.Namespace) -> int:
 
 def _stats(args: argparse.Namespace) -> int:
     pool = lazy("spade.envs.pool:read_pool")(args.pool)
-    emit(args, _value(pool), _text(pool))
+    measured = _variety(pool, args.by)
+    emit(args, _value(pool, measured), _text(pool, measured))
     return 0
+
+
+def _variety(pool: Pool, by: str) -> Any:
+    """Diversity of a pool as `--by` says: by words, or by the encoder in a folder."""
+    from spade.envs.diversity import LSA_RANK, diversity
+
+    codes = [program.code for program in pool.programs]
+    if by in ("tfidf", "lsa"):
+        return diversity(codes, rank=LSA_RANK if by == "lsa" else None)
+    return diversity(codes, lazy("spade.serving.embedding:Embedder")(by))
 
 
 def _export(args: argparse.Namespace) -> int:
     pool = lazy("spade.envs.pool:read_pool")(args.pool)
-    path = lazy("spade.envs.pool_exchange:export_pool")(pool, args.out, args.format)
+    if args.format in FRAMEWORKS:
+        path = lazy("spade.envs.interop:export_framework")(pool, args.out, args.format, args.name)
+    elif args.name is not None:
+        raise InputError(f"--name belongs to the formats {', '.join(FRAMEWORKS)}; leave it out")
+    else:
+        path = lazy("spade.envs.pool_exchange:export_pool")(pool, args.out, args.format)
     emit(args, {"programs": len(pool.programs), "out": str(path)}, f"{len(pool.programs)} programs in {path}")
     return 0
 
@@ -117,9 +141,8 @@ def _refusal_text(kept: Pool, refused: Mapping[str, Verdict]) -> str:
     return "\n".join([*lines, f"{len(kept.programs)} accepted, {len(refused)} refused"])
 
 
-def _value(pool: Pool) -> dict[str, Any]:
+def _value(pool: Pool, measured: Any = None) -> dict[str, Any]:
     from spade.design.variety import structure
-    from spade.envs.diversity import diversity
 
     known = [pool.provenance.get(program.id) for program in pool.programs]
     means = [k.stats.mean_return for k in known if k and k.stats and k.stats.mean_return is not None]
@@ -135,7 +158,7 @@ def _value(pool: Pool) -> dict[str, Any]:
         "difficulty": _difficulty(means),
         "structures": len(kinds),
         "largest_structure": max(kinds.values()) / len(pool.programs),
-        "diversity": diversity([p.code for p in pool.programs]),
+        "diversity": measured or _variety(pool, "tfidf"),
         "tokens": pool.tokens,
         "origin": pool.origin,
     }
@@ -153,8 +176,8 @@ def _difficulty(means: list[float]) -> dict[str, float]:
     }
 
 
-def _text(pool: Pool) -> str:
-    value = _value(pool)
+def _text(pool: Pool, measured: Any = None) -> str:
+    value = _value(pool, measured)
 
     def listed(counts: Mapping[str, int]) -> str:
         return ", ".join(f"{name} {count}" for name, count in counts.items())

@@ -1,4 +1,4 @@
-"""What a trained checkpoint is compared with: its start model and the baselines of equal start and budget.
+"""What a trained checkpoint is compared with: its start model, and baselines of equal seed, start and budget.
 
     base         the untrained model, evaluated on the same suite
     fixed-pool   the same config with `train.source=fixed_pool` and `budget.like=RUN`
@@ -48,8 +48,8 @@ def rivals(cfg: Config, run: Path) -> list[Rival]:
     """The start model and each baseline, found or not."""
     record = read_record(run)
     places = [run.parent, *map(Path, cfg.eval.results)]
-    suite = cfg.eval.suite
-    base = sorted(p for place in places for p in _folders(place) if _is_base(p, cfg.model, suite))
+    suite, weights = cfg.eval.suite, start_weights(cfg.model)
+    base = sorted(p for place in places for p in _folders(place) if _is_base(p, weights, suite))
     out = default_out(cfg.model)
     found = [
         Rival(
@@ -103,7 +103,7 @@ def _command(record: RunRecord, run: Path, name: str, source: str) -> str:
     """The command of the run, with what makes it the baseline."""
     changes = (
         f"name={record.config['name']}-{name} train.source={source} train.steps={STEPS} budget.like={run} "
-        "eval.at_end=true"
+        "eval.at_end=true train.pool=null"
     )
     kept = [
         word
@@ -119,18 +119,24 @@ def _folders(place: Path) -> Iterator[Path]:
         yield from (path for path in place.glob(pattern) if path.is_dir() and path.name not in OWN)
 
 
-def _is_base(path: Path, model: str, suite: str) -> bool:
+def start_weights(model: str) -> str:
+    """Hash of the weights behind a start model. A name is not enough: the model that comes with the package
+    changes between versions."""
+    return str(lazy("spade_evals.runner:subject_of")(model).checkpoint)
+
+
+def _is_base(path: Path, weights: str, suite: str) -> bool:
     if (path / RECORD).is_file():
         return False
     trees = [tree for _, tree in lazy("spade_evals.results:documents")(path)]
     return any(
-        t["ref"] == model and t["origin"].get("seed") is None and t["protocol"]["suite"] == suite
+        t["checkpoint"] == weights and t["origin"].get("seed") is None and t["protocol"]["suite"] == suite
         for t in trees
     )
 
 
 def _is_match(path: Path, record: RunRecord, source: str, suite: str) -> bool:
-    """Whether `path` is an evaluated run of `source` with the start model and the spending of `record`."""
+    """Whether `path` is an evaluated run of `source`, with seed, start weights and spending of `record`."""
     if not (path / RECORD).is_file() or "format" in read_json(path / RECORD, "run record"):
         return False
     other = read_record(path)
@@ -139,8 +145,10 @@ def _is_match(path: Path, record: RunRecord, source: str, suite: str) -> bool:
     asked = (other.config.get("budget") or {}).get("total_tokens")  # as `budget.like` sets it
     return (
         other.id != record.id
+        and other.seed == record.seed
         and train.get("source") == source
-        and other.config.get("model") == record.config.get("model")
+        and "model" in record.data
+        and other.data.get("model") == record.data["model"]
         and (asked == int(wanted) or abs(spent - wanted) <= NEAR * wanted)
         and suite in lazy("spade_evals.results:suites_of")(path)
     )

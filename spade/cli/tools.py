@@ -19,10 +19,8 @@ from spade.config_load import (
     load_config,
 )
 from spade.errors import ConfigError
-from spade.files import read_jsonl
-from spade.runs import RECORD, publish_record, read_record
-
-METRICS = "metrics.jsonl"
+from spade.files import path_inside, read_jsonl
+from spade.runs import METRICS, RECORD, publish_record, read_record
 
 
 def add_config(parser: argparse.ArgumentParser) -> bool:
@@ -60,6 +58,9 @@ def add_run(parser: argparse.ArgumentParser) -> bool:
         add_json(child)
         child.set_defaults(handler=handler)
     publish.add_argument("--results", default="results", help="results folder; default results")
+    publish.add_argument(
+        "--set", metavar="NAME", help="also copy what comparisons need to RESULTS/runs/NAME/RUN"
+    )
     return True
 
 
@@ -133,6 +134,12 @@ def _run_show(args: argparse.Namespace) -> int:
 
 
 def _run_publish(args: argparse.Namespace) -> int:
-    path = publish_record(args.run, args.results)
-    emit(args, {"record": str(path)}, str(path))
+    files = []
+    if (Path(args.run) / RECORD).is_file() or args.set is None:  # a folder with an evaluation has no record
+        files.append(publish_record(args.run, args.results))
+    if args.set is not None:
+        run = Path(args.run)
+        name = path_inside(Path(args.results) / "runs" / args.set, run.resolve().name)
+        files += lazy("spade.cli.publish:publish_set")(run, name)
+    emit(args, {"files": [str(path) for path in files]}, "\n".join(map(str, files)))
     return 0

@@ -10,12 +10,14 @@ from typing import Any
 from spade import registry
 from spade.cli.evaluate import evaluate, suite_names
 from spade.cli.inloop import check_in_loop, in_loop
-from spade.cli.main import add_json, emit, lazy
-from spade.cli.rivals import compare_with_rivals, make_missing, missing_text
+from spade.cli.launch import launch
+from spade.cli.main import add_json, emit, lazy, positive
+from spade.cli.rivals import compare_with_rivals, make_missing, missing_text, start_weights
 from spade.config import Config
 from spade.config_load import config_digest, dump_yaml, load_config
 from spade.errors import ConfigError, InputError, InterruptedRun
 from spade.interrupt import StopFlag
+from spade.learn.ranks import world
 from spade.machine import require_device
 from spade.runs import RunFolder, read_record
 
@@ -41,6 +43,9 @@ def add_train(parser: argparse.ArgumentParser) -> bool:
         action="store_true",
         help="then evaluate the start model, train the baselines at equal budget, and compare",
     )
+    parser.add_argument(
+        "--launch", type=positive, metavar="N", help="train with N processes of this machine (docs/scale.md)"
+    )
     add_json(parser)
     parser.set_defaults(handler=run)
     return False
@@ -48,6 +53,8 @@ def add_train(parser: argparse.ArgumentParser) -> bool:
 
 def run(args: argparse.Namespace) -> int:
     """Check, open the run folder, train, evaluate, summarise."""
+    if args.launch and not args.dry_run:
+        return launch(args.command, args.launch)
     cfg = with_budget(load_config(args.config, args.overrides))
     check(cfg)
     if args.dry_run:
@@ -56,6 +63,11 @@ def run(args: argparse.Namespace) -> int:
         value = {"config": cfg.model_dump(mode="json"), "digest": config_digest(cfg), "out": folder}
         emit(args, value, head + dump_yaml(cfg).rstrip())
         return 0
+    rank, processes = world()
+    if processes > 1 and args.with_baselines:
+        raise InputError("--with-baselines trains run after run; start each with a command of its own")
+    if rank:
+        return int(lazy("spade.train.follow:follow")(cfg))
     run_training = lazy("spade.train.loop:run_training")
     if args.with_baselines:
         cfg = cfg.model_copy(update={"eval": cfg.eval.model_copy(update={"at_end": True})})
@@ -97,6 +109,7 @@ def _trains(run_training: Callable[..., Any]) -> Callable[[Config, str], Path]:
 def train(cfg: Config, folder: RunFolder, run_training: Callable[..., Any]) -> tuple[dict[str, Any], str]:
     """Run the loop in an open folder; whatever happens, the record ends with a true status."""
     status = "failed"
+    folder.update_record(data={**folder.record.data, "model": start_weights(cfg.model)})
     try:
         with StopFlag() as stop:
             look = in_loop(cfg, folder.path)
@@ -123,8 +136,8 @@ def check(cfg: Config) -> None:
     check_in_loop(cfg)
     lazy("spade.serving.launch:resolve_ref")(cfg.model)
     lazy("spade.train.checks:check_run")(cfg)
-    if cfg.train.pool is not None and not Path(cfg.train.pool).exists():
-        raise InputError(f"train.pool: there is no pool at {cfg.train.pool}; make one with spade pool make")
+    if cfg.train.source == "fixed_pool" and cfg.train.pool is not None:
+        lazy("spade_baselines.pool_refs:check_ref")(cfg.train.pool)
 
 
 def with_budget(cfg: Config) -> Config:

@@ -14,12 +14,16 @@ import io
 import math
 import tokenize
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+Embed = Callable[[Sequence[str]], NDArray[np.float64]]
+
+LSA_RANK = 128
+"""Dimensions of the published measure by LSA."""
 MOST = 2000
 """Programs compared with each other; of more, every k-th is taken: the matrix grows with their square."""
 
@@ -44,8 +48,12 @@ def words(code: str) -> list[str]:
         return code.split()
 
 
-def similarities(texts: Sequence[Sequence[str]]) -> NDArray[np.float64]:
-    """Cosines of TF-IDF vectors, shape (n, n); a text without words of its own is like nothing but itself."""
+def similarities(texts: Sequence[Sequence[str]], rank: int | None = None) -> NDArray[np.float64]:
+    """Cosines of TF-IDF vectors, shape (n, n); a text without words of its own is like nothing but itself.
+
+    With `rank` the vectors are first reduced to that many dimensions by a truncated SVD (latent semantic
+    analysis), as the second measure of arXiv 2608.19197 does with 128.
+    """
     n = len(texts)
     counts = [Counter(text) for text in texts]
     spread = Counter(word for count in counts for word in count)
@@ -54,8 +62,20 @@ def similarities(texts: Sequence[Sequence[str]]) -> NDArray[np.float64]:
     for row, count in enumerate(counts):
         for word, number in count.items():
             vectors[row, index[word]] = (1 + math.log(number)) * math.log(n / spread[word])
+    if rank is not None:
+        left, values, _ = np.linalg.svd(_unit(vectors), full_matrices=False)
+        vectors = left[:, :rank] * values[:rank]
+    return cosines_of(vectors)
+
+
+def _unit(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    vectors = np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)
+    return np.asarray(np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 1e-12))
+
+
+def cosines_of(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Cosines of the rows of `vectors` (n, d), shape (n, n), with ones on the diagonal."""
+    vectors = _unit(vectors)
     cosines = vectors @ vectors.T
     np.fill_diagonal(cosines, 1.0)
     return np.asarray(cosines, dtype=np.float64)
@@ -68,12 +88,18 @@ def vendi_score(kernel: NDArray[np.float64]) -> float:
     return float(np.exp(-(values * np.log(values)).sum()))
 
 
-def diversity(codes: Sequence[str]) -> Diversity:
-    """Measures of a pool; of a single program they are 1 and NaN. Raises ValueError without programs."""
+def diversity(codes: Sequence[str], embed: Embed | None = None, rank: int | None = None) -> Diversity:
+    """Measures of a pool; of a single program they are 1 and NaN. Raises ValueError without programs.
+
+    `embed` gives one vector a text, shape (n, d), in place of TF-IDF; `rank` is that of `similarities`.
+    """
     if not codes:
         raise ValueError("no programs")
     step = -(-len(codes) // MOST)
-    kernel = similarities([words(code) for code in codes[::step]])
+    texts = codes[::step]
+    kernel = (
+        similarities([words(code) for code in texts], rank) if embed is None else cosines_of(embed(texts))
+    )
     n = len(kernel)
     if n == 1:
         return Diversity(1, 1.0, math.nan, math.nan)

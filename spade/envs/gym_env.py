@@ -100,7 +100,8 @@ class ProgramEnv(gymnasium.Env[str, str]):  # type: ignore[misc]
     An episode ends with the program, after its own turn limit, or after `max_turns` if that is less. As
     everywhere in SPADE only the reward of a step that terminates counts; what the program paid on the way is
     `info["paid"]`. The one turn of a program with a single turn always terminates: there is no limit that cut
-    anything short. An action is put into a box unless it has one; tool-use programs get it as it is.
+    anything short. An action is put into a box unless it has one; tool-use programs get it as it is, and with
+    `exact` all do.
 
     `sandbox` is a `SandboxConfig`, or a running `BlockingSandbox` that stays open. Raises InputError for an
     unusable file, ProgramBroke if the program does not load, SandboxError if nothing can be run.
@@ -115,6 +116,7 @@ class ProgramEnv(gymnasium.Env[str, str]):  # type: ignore[misc]
         *,
         sandbox: SandboxConfig | BlockingSandbox | None = None,
         render_mode: str | None = None,
+        exact: bool = False,
     ) -> None:
         if max_turns is not None and max_turns < 1:
             raise InputError(f"max_turns is {max_turns}; give a positive number or leave it out.")
@@ -125,7 +127,7 @@ class ProgramEnv(gymnasium.Env[str, str]):  # type: ignore[misc]
         self.observation_space = UnicodeText(MAX_OBSERVATION_BYTES)
         self.action_space = UnicodeText(ACTION_CHARS)
         self._name = self.program.source or "the program"
-        self._asked_turns = max_turns
+        self._asked_turns, self._exact = max_turns, exact
         self._turn: int | None = None
         self._transcript: list[str] = []
         self._worker: Worker | None = None
@@ -166,7 +168,8 @@ class ProgramEnv(gymnasium.Env[str, str]):  # type: ignore[misc]
             raise error.ResetNeeded("There is no episode to step in; call reset first.")
         if not self.action_space.contains(action):
             raise error.InvalidAction(f"An action is a str in {self.action_space!r}, not {action!r:.80}.")
-        text = str(action) if self._info.game_type == "tool_use" else wrap_action(str(action))
+        as_it_is = self._exact or self._info.game_type == "tool_use"
+        text = str(action) if as_it_is else wrap_action(str(action))
         assert self._worker is not None
         (result,) = self._ask(self._worker, [Op.step(0, text)], f"step {self._turn + 1}")
         turn = self._turn + 1

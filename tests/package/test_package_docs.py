@@ -49,8 +49,9 @@ def broken_links(page: Path, text: str) -> list[str]:
 
 
 def shell_commands(text: str) -> list[list[str]]:
-    lines = [line.split(" #")[0] for block in blocks(text, "sh") for line in block.splitlines()]
-    return [shlex.split(line.partition("&&")[0]) for line in lines if line.strip()]
+    whole = [block.replace("\\\n", " ") for block in blocks(text, "sh")]
+    lines = [line.split(" #")[0] for block in whole for line in block.splitlines()]
+    return [shlex.split(line.partition("&&")[0]) for line in lines if line.split("#")[0].strip()]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -1,0 +1,40 @@
+SKILL = "Causal Inference"
+VARIANTS = [
+    {"STORY": "One of the {n} fuses of a box is blown, and one more is loose", "TEST": "probe", "TELL": "replace", "SIZE": 12, "BAD": "The lamp stays dark.", "FINE": "The lamp lights."},
+    {"STORY": "Two of {n} guests have caught measles", "TEST": "pool", "TELL": "isolate", "SIZE": 14, "BAD": "The pooled sample is positive.", "FINE": "The pooled sample is negative."},
+    {"STORY": "Two of {n} barrels contain sour wine", "TEST": "blend", "TELL": "discard", "SIZE": 16, "BAD": "The blend is sour.", "FINE": "The blend is sweet."},
+]
+
+
+class GroupTestEnv:
+    """Find two faulty things by testing groups; a test tells only whether any of the group is faulty."""
+
+    max_turns = 12
+
+    def reset(self, seed=None):
+        rng = random.Random(seed)
+        self.turn = 0
+        self.bad = set(rng.sample(range(1, SIZE + 1), 2))
+        return (
+            f"{STORY.format(n=SIZE)}; they are numbered from 1. '{TEST} 1 4 5' tests any number of them together and tells only whether "
+            f"a bad one is among them. '{TELL} 3 8' names both and ends the game. You have {self.max_turns} turns in all. "
+            "Put one action in \\boxed{}."
+        ), {}
+
+    def step(self, action):
+        self.turn += 1
+        late = self.turn >= self.max_turns
+        found = re.fullmatch(rf"({TEST}|{TELL})((?: \d{{1,2}})+)", boxed(action))
+        chosen = [int(n) for n in found.group(2).split()] if found else []
+        if not chosen or not set(chosen) <= set(range(1, SIZE + 1)) or (found.group(1) == TELL and len(chosen) != 2):
+            return f"Say '{TEST}' with numbers up to {SIZE}, or '{TELL}' with two of them.", 0.0, False, late, {}
+        if found.group(1) == TELL:
+            right = set(chosen) == self.bad
+            return "Both found." if right else "Not both.", float(right), True, False, {}
+        return f"{BAD if self.bad & set(chosen) else FINE} {self.max_turns - self.turn} turns left.", 0.0, False, late, {}
+
+    def solution(self):
+        return [f"{TELL} {' '.join(map(str, sorted(self.bad)))}"]
+
+    def hint(self):
+        return "Halve a group that is known to hold a bad one until it is single, then look for the second among all that is not cleared."
