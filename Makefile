@@ -19,7 +19,7 @@ OMP_NUM_THREADS ?= 1
 export OMP_NUM_THREADS
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: help demo arms test lint results soak test-extras test-vllm clean distclean
+.PHONY: help demo arms test lint results soak test-extras test-vllm test-interop clean distclean
 
 help:
 	@echo "make demo         train by self-play, evaluate and compare on this machine's CPU"
@@ -30,8 +30,9 @@ help:
 	@echo "make soak         10,000 good, broken and hostile programs through the sandbox; ten kills of a training run; the games"
 	@echo "make test-extras  install the optional extras, then run the test suite with them"
 	@echo "make test-vllm    install vLLM's CPU build into a virtual environment of its own (3.5 GB), and test with it"
+	@echo "make test-interop install verifiers, OpenEnv, GEM and the tracking sinks, an environment each, and test with them"
 	@echo "make clean        remove caches and build output (runs/ and .venv stay)"
-	@echo "make distclean    make clean, and remove .venv and .venv-vllm"
+	@echo "make distclean    make clean, and remove the virtual environments"
 
 # --- installation ----------------------------------------------------------------------------------------
 
@@ -141,6 +142,21 @@ $(VLLM_VENV)/.stamp: constraints.txt
 test-vllm: $(VLLM_VENV)/.stamp
 	@HF_HUB_OFFLINE=1 $(VLLM_VENV)/bin/python -m pytest -vv tests/serving/test_vllm_real.py
 
+# These ask for versions that exclude each other or constraints.txt, so each has an environment of its own.
+INTEROP      ?= verifiers openenv gem track
+INTEROP_VENV ?= .venv-interop
+INTEROP_TEST  = tests/envs/test_envs_interop.py tests/report/test_report_sinks.py
+
+test-interop:
+	@set -e; for extra in $(INTEROP); do bin=$(INTEROP_VENV)/$$extra/bin; \
+	  if [ ! -e $$bin/../.stamp ]; then echo "installing the extra $$extra into $(INTEROP_VENV)/$$extra"; \
+	    [ -x $$bin/python ] || '$(PYTHON)' -m venv $(INTEROP_VENV)/$$extra; pip="$$bin/python -m pip install -qq --disable-pip-version-check"; \
+	    v=$$(sed -n 's/^torch==//p' constraints.txt); \
+	    $$pip --timeout 10 --retries 1 --extra-index-url $(TORCH_CPU_INDEX) "torch==$$v+cpu" >/dev/null 2>&1 || $$pip "torch==$$v"; \
+	    $$pip -e ".[dev,$$extra]"; touch $$bin/../.stamp; fi; \
+	  echo "testing with the extra $$extra"; HF_HUB_OFFLINE=1 $$bin/python -m pytest -rs $(INTEROP_TEST); \
+	done
+
 soak: $(VENV)/.stamp-dev
 	@$(BIN)/python benchmarks/soak.py --programs 10000
 	@SPADE_KILLS=10 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests/train/test_train_kills.py
@@ -154,13 +170,13 @@ results: $(VENV)/.stamp
 	@set -e; found=0; for set in results/runs/*/; do [ -d "$$set" ] || continue; found=1; \
 	  name=$$(basename "$$set"); \
 	  if [ -f "$$set/reference" ]; then for ref in $$(cat "$$set/reference"); do \
-	    $(BIN)/spade compare "$$set"*/ --reference "$$ref" --out "results/tables/$$name-vs-$$ref"; done; \
-	  else $(BIN)/spade compare "$$set"*/ --out "results/tables/$$name"; fi; done; \
+	    $(BIN)/spade compare "$$set" --reference "$$ref" --out "results/tables/$$name-vs-$$ref"; done; \
+	  else $(BIN)/spade compare "$$set" --out "results/tables/$$name"; fi; done; \
 	[ "$$found" = 1 ] || echo "results/runs/ holds no published runs yet; results/README.md says how one gets there."
 
 clean:
 	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	@find . -name __pycache__ -type d -not -path './$(VENV)/*' -not -path './$(VLLM_VENV)/*' -prune -exec rm -rf {} +
+	@find . -name __pycache__ -type d -not -path './$(VENV)/*' -not -path './$(VLLM_VENV)/*' -not -path './$(INTEROP_VENV)/*' -prune -exec rm -rf {} +
 
 distclean: clean
-	@rm -rf $(VENV) $(VLLM_VENV)
+	@rm -rf $(VENV) $(VLLM_VENV) $(INTEROP_VENV)

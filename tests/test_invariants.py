@@ -339,19 +339,20 @@ def test_invariant_15_baselines_share_the_loop_and_keep_a_ledger(tmp_path: Path)
 
     ledgers = {}
     for name in ("self_play", "fixed_pool"):
-        cfg = small_config(tmp_path / name, train__source=name, train__pool_size=3, train__steps=2)
+        own = {"train__pool": None, "train__pool_size": 3, "train__steps": 2}
+        cfg = small_config(tmp_path / name, train__source=name, **own)
         called: list[str] = []
-        original = loop._step
+        original = loop._generate
 
         async def counted(run: Any, called: list[str] = called, original: Any = original) -> Any:
             called.append(type(run.source).__name__)
             return await original(run)
 
-        loop._step = counted
+        loop._generate = counted
         try:
             summary, folder, _ = train(cfg)
         finally:
-            loop._step = original
+            loop._generate = original
         assert len(called) == 2 and len(set(called)) == 1
         ledgers[name] = folder.record.ledger
         assert summary["total_tokens"] == ledgers[name]["total_tokens"] > 0

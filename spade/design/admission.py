@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from spade.config import Config
@@ -70,10 +71,13 @@ class Admission:
         self.tokens = 0
         """Tokens the judge sampled so far."""
         self._judged = any(step.name == "judge" for step in plan(cfg.validator))
-        self._gate = asyncio.Semaphore(at_once(sandbox))
         self._early: dict[str, asyncio.Task[Verdict]] = {}
         """Validations that are under way, by program."""
         self._begun = Known(cfg.design)
+
+    @cached_property
+    def _gate(self) -> asyncio.Semaphore:
+        return asyncio.Semaphore(at_once(self.sandbox))
 
     def begin(self, program: EnvProgram | None) -> None:
         """Begin to validate a program whose verdict will be asked for soon, unless it is refused without.

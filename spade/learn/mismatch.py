@@ -19,11 +19,10 @@ def alarm_of(metrics: dict[str, float], cfg: LearnerConfig) -> str:
     Designs may be several updates old when they are trained, so their divergence says nothing of the two
     engines and raises no alarm.
     """
-    for name, key, what in (
-        ("mismatch_kl", "mismatch_alarm", "their divergence a token is"),
-        ("mismatch_max", "ratio_alarm", "their largest ratio on one token is"),
+    for name, key, limit, what in (
+        ("mismatch_kl", "mismatch_alarm", cfg.mismatch_alarm, "their divergence a token is"),
+        ("mismatch_max", "ratio_alarm", cfg.ratio_alarm, "their largest ratio on one token is"),
     ):
-        limit = float(getattr(cfg, key))
         found = [x for n, x in metrics.items() if n.startswith(f"{name}/") and n != f"{name}/designer"]
         worst = max(found, default=0.0)
         if 0 < limit < worst:

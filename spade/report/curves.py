@@ -132,17 +132,21 @@ def _lines(axis: Any, runs: Sequence[RunSeries], key: str, colour: str, label: s
 
 
 def _scores(axis: Any, runs: Sequence[RunSeries], colour: str, label: str) -> None:
-    shown = False
-    for run in runs:
-        if not run.scores:
-            continue
-        x, y, stderr = np.asarray(run.scores, dtype=np.float64).T
+    """One run with its intervals; of several, each thin and their mean over what all of them reached."""
+    lines = [np.asarray(run.scores, dtype=np.float64).T for run in runs if run.scores]
+    if len(lines) == 1:
+        x, y, stderr = lines[0]
         axis.errorbar(
-            x, y, yerr=1.96 * stderr, color=colour, marker="o", markersize=4, capsize=3,
-            linewidth=1.4 if len(runs) == 1 else 0.8, alpha=1.0 if len(runs) == 1 else 0.6,
-            label=None if shown else label,
+            x, y, yerr=1.96 * stderr, color=colour, marker="o", markersize=4, capsize=3, linewidth=1.4,
+            label=label,
         )  # fmt: skip
-        shown = True
+        return
+    for x, y, _ in lines:
+        axis.plot(x, y, color=colour, marker="o", markersize=2, linewidth=0.7, alpha=0.35)
+    if lines:
+        common = np.linspace(max(x[0] for x, *_ in lines), min(x[-1] for x, *_ in lines), GRID)
+        mean = np.mean([np.interp(common, x, y) for x, y, _ in lines], axis=0)
+        axis.plot(common, mean, color=colour, linewidth=2.0, label=f"{label} (mean of {len(lines)})")
 
 
 def _finish(axis: Any, title: str, unit: str = "sampled tokens") -> None:

@@ -14,12 +14,14 @@ from typing import Any
 
 import pytest
 
-from spade.cli import doctor, evaluate, main, tools, train
+from spade.cli import doctor, evaluate, inloop, main, tools, train
 from spade.config import Config
+from spade.config_load import load_config
 from spade.errors import BackendError, InterruptedRun, SandboxError
 from spade.interrupt import StopFlag
 from spade.runs import RunFolder, read_record
 from spade.types import SuiteResult
+from spade_baselines.pool_refs import check_ref
 from spade_evals.harness.options import HarnessOptions
 
 Capture = pytest.CaptureFixture[str]
@@ -138,8 +140,9 @@ def test_run_folder_of_another_config(capsys: Capture, monkeypatch: pytest.Monke
 
 
 def test_missing_pool_and_missing_runs(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake(monkeypatch)
-    assert "no pool at nowhere" in failed(capsys, "train", "demo", "train.pool=nowhere")
+    fake(monkeypatch, check_ref=check_ref)
+    sentence = failed(capsys, "train", "demo-fixed-pool", "train.pool=nowhere")
+    assert "no pool at nowhere" in sentence
     assert "nowhere" in failed(capsys, "compare", "nowhere")
     assert "no run record at nowhere/run.json" in failed(capsys, "run", "show", "nowhere")
     assert "no run record" in failed(capsys, "train", "demo", "budget.like=nowhere")
@@ -267,21 +270,32 @@ def test_budget_like_becomes_a_number_in_the_digest(monkeypatch: pytest.MonkeyPa
     }  # fmt: skip
 
 
-def test_every_evaluates_kept_checkpoints(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    def run_training(cfg: Config, folder: RunFolder, stop: StopFlag) -> dict[str, Any]:
-        for step in (1, 2, 4):
-            (folder.path / "checkpoints" / f"step-{step:06d}").mkdir(parents=True)
-        return {}
+async def test_every_nth_checkpoint_and_the_last_are_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, Path, int]] = []
 
-    calls: list[tuple[str, Path]] = []
-
-    def run_eval(ref: str, suite: str, out: Path, **more: Any) -> SuiteResult:
-        calls.append((ref, out))
+    async def evaluate_open(
+        chat: Any, sandbox: Any, suite: str, ref: str, out: Path, *, seed: int, limit: int
+    ) -> SuiteResult:
+        asked.append((ref, out, limit))
         return SUITE_RESULT
 
-    fake(monkeypatch, run_training=run_training, run_eval=run_eval)
-    assert main.main(["train", "smoke", "out=r", "eval.every=2"]) == 0
-    assert calls == [("r@2", Path("r/eval-2")), ("r@4", Path("r/eval-4"))]
+    monkeypatch.setattr(inloop, "lazy", lambda where: evaluate_open)
+    cfg = load_config("demo", ["eval.every=2", "eval.checkpoint_items=5", "train.checkpoint_every=3"])
+    look = inloop.in_loop(cfg, Path("r"))
+    lines = [await look(None, None, step) for step in (0, 3, 6, 9, 12, 14)]
+    place = Path("r/eval-checkpoints")
+    assert asked == [("embedded", place, 5), ("r@6", place, 5), ("r@12", place, 5), ("r@14", place, 5)]
+    assert [bool(line) for line in lines] == [True, False, True, False, True, True]
+    assert lines[2] == "demo: heldout at step 6: 0.500 ± 0.100 (n = 4)"
+    assert inloop.in_loop(load_config("demo", ["eval.every=0"]), Path("r")) is None
+
+
+def test_a_suite_that_cannot_run_in_the_loop_is_refused(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake(monkeypatch)
+    assert "eval.checkpoint_suite" in failed(capsys, "train", "demo", "eval.suite=lm-eval:gsm8k")
+    assert "heldoutt" in failed(capsys, "train", "demo", "eval.checkpoint_suite=heldoutt")
 
 
 def test_eval_prints_scores_and_passes_options(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:

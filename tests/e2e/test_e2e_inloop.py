@@ -27,7 +27,7 @@ def test_the_loop_evaluates_and_changes_nothing(spade: Spade, work: Path, model:
     assert all(row["items"] == 8 and 0 <= row["score"] <= 1 for row in scores)
     summary = json.loads(done.out)
     assert summary["eval whole"]["score"][2] == 12
-    assert "spade eval --ckpt" in summary["missing"] and "train.source=fixed_pool" in summary["missing"]
+    assert "train.source=fixed_pool" in summary["missing"] and " seed=4 " in summary["missing"]
     text = (work / "whole" / "compare" / "compare.md").read_text()
     assert "smoke" in text and (work / "whole" / "compare" / "scores.png").is_file()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-SHARED = Path(os.environ.get("SPADE_SHARED", "SPADE_SHARED-is-not-set"))
+SHARED = Path(os.environ.get("SPADE_SHARED", "SPADE_SHARED-is-not-set")).absolute()
 CASES = SHARED / "cases"
 needs_cases = pytest.mark.skipif(not CASES.is_dir(), reason=f"no cases in {CASES}; set SPADE_SHARED")
 

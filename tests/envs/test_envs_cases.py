@@ -39,9 +39,8 @@ def program(kind: str, file: str) -> EnvProgram:
 
 @needs_cases
 @pytest.mark.parametrize("level", ["L3", "L2", "L2s"])
-async def test_hostile_programs_end_as_listed(level: str) -> None:
+async def test_hostile_programs_end_as_listed(level: str, canary: Path) -> None:
     cfg = SandboxConfig(force_level=level, min_level=level, cpu_seconds=0.6, wall_factor=4.0)
-    canary = Path("/tmp/spade_canary")
     canary.write_text("canary")
     try:
         sandbox = await Sandbox.start(cfg)
@@ -65,7 +64,6 @@ async def test_hostile_programs_end_as_listed(level: str) -> None:
     assert rows and not wrong
     assert all(row["level"] == level for row in rows)
     assert canary.read_text() == "canary"
-    canary.unlink()
     assert not Path("/tmp/spade_pwn").exists()
     by_file = {row["file"]: row for row in rows}
     assert len(by_file["gigantic_observation.py"]["observation"]) == 64 * 1024

@@ -27,8 +27,6 @@ EXPECTED = {
     "repaired_text": {"ok"},
     "own_worker_only": {"ok", "refused", "killed", "crashed", "bad_frames"},
 }
-CANARY = Path("/tmp/spade_canary")
-"""The hostile programs look for a file of this name."""
 
 
 def manifest(kind: str) -> list[dict[str, Any]]:
@@ -58,14 +56,14 @@ def listed(row: dict[str, Any], cases: dict[str, str]) -> bool:
 
 @needs_cases
 @pytest.mark.parametrize("level", ["L3", "L2", "L2s"])
-def test_hostile_programs_end_as_listed(level: str, tmp_path: Path) -> None:
+def test_hostile_programs_end_as_listed(level: str, tmp_path: Path, canary: Path) -> None:
     """All files in one command, a harmless sibling before and behind."""
     siblings = [str(tmp_path / "first.py"), str(tmp_path / "last.py")]
     for name in siblings:
         Path(name).write_text(ECHO)
     listing = {str(CASES / "hostile" / c["file"]): c["expect"] for c in manifest("hostile")}
     cases = {siblings[0]: "harmless_capped", **listing, siblings[1]: "harmless_capped"}
-    CANARY.write_text(TOKEN)
+    canary.write_text(TOKEN)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
         rows = hostile(list(cases), level, "1", tmp_path)
@@ -77,8 +75,7 @@ def test_hostile_programs_end_as_listed(level: str, tmp_path: Path) -> None:
     rows = [again.get(row["file"], row) for row in rows]
     wrong = [(row, cases[row["file"]]) for row in rows if not listed(row, cases)]
     assert len(rows) > 2 and not wrong
-    assert CANARY.read_text() == TOKEN
-    CANARY.unlink()
+    assert canary.read_text() == TOKEN
     assert {row["level"] for row in rows} == {level}
     assert rows[0]["observation"] == rows[-1]["observation"] == "1:go"
     assert TOKEN not in json.dumps(rows)

@@ -83,7 +83,8 @@ def test_make_without_a_target_explains_the_targets() -> None:
     assert done.returncode == 0
     named = re.findall(r"^make ([a-z-]+)", done.stdout, re.M)
     assert named == [
-        "demo", "arms", "test", "lint", "results", "soak", "test-extras", "test-vllm", "clean", "distclean",
+        "demo", "arms", "test", "lint", "results", "soak", "test-extras", "test-vllm", "test-interop",
+        "clean", "distclean",
     ]  # fmt: skip
 
 

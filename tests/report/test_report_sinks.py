@@ -132,8 +132,9 @@ def test_a_hanging_sink_neither_delays_rows_nor_the_end(tmp_path: Path) -> None:
         for step in range(1, QUEUED + 60):
             sinks.log(row(step))
     gate.set()
-    ((name, count, why),) = sinks.failures()
-    assert name == "stuck" and count >= 50 and "are waiting for it" in why
+    # On a busy machine the good one may lose rows too: rows are never waited for.
+    count, why = {name: (count, why) for name, count, why in sinks.failures()}["stuck"]
+    assert count >= 50 and "are waiting for it" in why
 
 
 def test_only_finite_numbers_are_sent() -> None:

@@ -87,7 +87,6 @@ def test_every_shipped_config_passes_the_checks(monkeypatch: pytest.MonkeyPatch)
         ),
         ({"play__plays": 1, "play__hinted_plays": 1}, r"play\.plays is 1.*ema"),
         ({"learner__optimizer_per_role": False, "learner__designer_lr_factor": 0.5}, r"designer_lr_factor"),
-        ({"eval__every": 3}, r"eval\.every is 3.*every 2 steps"),
         ({"design__policy": "separate", "learner__designer_weight": 0}, r"design\.policy=frozen"),
         ({"design__policy": "scripted:mechanics", "design__guide_weight": 0.5}, r"design\.guide_weight=0"),
         ({"design__policy": "scripted:mechanics", "design__game_type": "single_turn"}, r"single-turn"),
