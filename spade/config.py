@@ -8,55 +8,54 @@ than none.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field
 
 from spade.config_base import Count, Fraction, Positive, Section
+from spade.config_design import (
+    GAME_SKILLS,
+    TOOL_DOMAINS,
+    TOOL_SKILLS,
+    DesignConfig,
+    HintConfig,
+    MemoryConfig,
+    VariantsConfig,
+)
+from spade.config_learn import LearnerConfig, RewardConfig
 from spade.config_sources import DatasetConfig, ProceduralConfig
 from spade.config_track import TrackConfig
 from spade.config_trl import TrlConfig
 from spade.config_vllm import VllmConfig
 
-GAME_SKILLS = (
-    "Mathematical Reasoning",
-    "Logical Deduction",
-    "Spatial Reasoning",
-    "Pattern Recognition",
-    "Optimization",
-    "Causal Inference",
-)
-
-TOOL_SKILLS = (
-    "API Orchestration",
-    "Data Retrieval",
-    "State Modification",
-    "Error Recovery",
-    "Tool Selection",
-    "Multi-Step Workflows",
-)
-
-TOOL_DOMAINS = (
-    "retail orders",
-    "flights and hotels",
-    "telecom accounts",
-    "banking",
-    "calendar",
-    "file system",
-    "shopping cart",
-    "support tickets",
-    "smart home",
-    "project tracker",
-)
-
-
-def _yaml_word(value: Any) -> Any:
-    """YAML 1.1 reads the bare words `off`, `no`, `on`, `true` as booleans; give back the word we mean."""
-    return {True: "true", False: "false"}[value] if isinstance(value, bool) else value
-
-
-def _off_word(value: Any) -> Any:
-    return "off" if value is False else value
+# The parts that have a file of their own are handed on: whoever reads the configuration needs one import.
+__all__ = [
+    "GAME_SKILLS",
+    "TOOL_DOMAINS",
+    "TOOL_SKILLS",
+    "BudgetConfig",
+    "Config",
+    "DatasetConfig",
+    "DesignConfig",
+    "EndpointConfig",
+    "EvalConfig",
+    "HintConfig",
+    "JudgeConfig",
+    "LearnerConfig",
+    "LensConfig",
+    "MemoryConfig",
+    "PlayConfig",
+    "ProceduralConfig",
+    "RewardConfig",
+    "SandboxConfig",
+    "ServingConfig",
+    "TrackConfig",
+    "TrainConfig",
+    "TrlConfig",
+    "ValidateConfig",
+    "VariantsConfig",
+    "VllmConfig",
+]
 
 
 class EndpointConfig(Section):
@@ -164,170 +163,6 @@ class ValidateConfig(Section):
     """Longest program text."""
 
 
-class MemoryConfig(Section):
-    """Earlier programs shown to the Designer with their outcome."""
-
-    enabled: bool = False
-    """Show exemplars in the Designer's brief."""
-    capacity: Positive = 200
-    """Programs remembered."""
-    positives: Count = 2
-    """Exemplars with high regret per brief."""
-    negatives: Count = 1
-    """Exemplars with low regret or a rejection per brief."""
-    tokens: Positive = 512
-    """Token budget of all exemplars in one brief."""
-    rejected: Count = 50
-    """Rejected programs among those remembered, as negatives with their reason; 0 = none."""
-    regret_z: float = Field(default=1.0, ge=0)
-    """Standard errors taken off the regret when positives are ranked."""
-    near_duplicate: float = Field(default=0.9, gt=0, le=1)
-    """Of programs this similar (Jaccard index of token runs) only the newest is remembered."""
-
-
-class VariantsConfig(Section):
-    """Weights of the tool-use task variants, one drawn for each brief; all 0 = the model chooses."""
-
-    plain: float = Field(default=3.0, ge=0)
-    """The instructions say all that is needed."""
-    conditional: float = Field(default=2.0, ge=0)
-    """A change depends on a value that has to be read first."""
-    missing: float = Field(default=1.0, ge=0)
-    """The user leaves out a value, which has to be found."""
-    decline: float = Field(default=1.0, ge=0)
-    """One request is served by no tool and has to be declined."""
-
-
-class DesignConfig(Section):
-    """The Designer's turn: how many programs, about what, and what failure costs."""
-
-    policy: str = "shared"
-    """Who designs: `shared` (the one policy that also plays), `frozen` (the start weights, never trained),
-    `separate` (a second copy that learns from its designs only), or another model such as
-    `openai:MODEL@URL` or a checkpoint folder, which never changes. `scripted:mechanics` is no model: it draws
-    sound programs of all difficulties from the embedded model's mechanics."""
-    designs: Positive = 24
-    """Designer attempts per design step."""
-    attempts: Positive = 5
-    """Briefs tried per wanted program before a step goes on with fewer."""
-    every: Positive = 2
-    """Design new programs every this many steps; between, admitted ones are played again."""
-    delay: Count = 0
-    """Train a design this many steps after it was made, on the plays of that whole window; 0 = at once."""
-    skills: tuple[str, ...] = Field(default=GAME_SKILLS, min_length=1)
-    """Skills asked for; each is a group of its own when Designer rewards are centred. Tool use has six of its
-    own, which take the place of the default."""
-    skills_per_step: Count = 3
-    """Skills drawn for one design step, 0 = all."""
-    game_type: Literal["single_turn", "multi_turn", "tool_use"] = "multi_turn"
-    """Kind of program asked for."""
-    domains: tuple[str, ...] = TOOL_DOMAINS
-    """Domains of tool-use programs, one drawn for each brief; empty = the model chooses."""
-    variants: VariantsConfig = VariantsConfig()
-    difficulty: str = "medium"
-    """Difficulty word in the brief."""
-    template: Literal["auto", "short", "full"] = "auto"
-    """Prompt length: `auto` is `short` for the embedded model and `full` for instruction-tuned ones."""
-    max_tokens: Positive = 256
-    """Tokens of one program."""
-    temperature: float = Field(default=1.0, ge=0)
-    """Sampling temperature of the Designer."""
-    top_p: float = Field(default=1.0, gt=0, le=1)
-    """Nucleus sampling of the Designer; keep 1 for training."""
-    top_k: Count = 0
-    """Keep the k likeliest tokens of the Designer, 0 = all; keep 0 for training."""
-    thinking: bool | None = None
-    """Let the Designer think before it writes; unset means the model's own default."""
-    corpus: str = "builtin"
-    """Documents that ground the briefs: `builtin`, a folder or file (.jsonl, .txt, .md), a hub data set as
-    `hub:owner/name[@revision][:config][:split]`, or `none` (briefs name ideas for the skill instead)."""
-    corpus_sample: Positive = 15_000
-    """Documents of the sample that is taken once from a hub data set."""
-    document_tokens: Count = 96
-    """Tokens of the document shown in a brief."""
-    document_words: Positive = 6000
-    """Longer documents are cut to this many words first (as published: 6,000 in games, 4,000 in tool use)."""
-    repair_turns: Count = 0
-    """Further turns in which a rejected program may be repaired, told the validator's reason. The repaired
-    program is played, but the first turn alone is trained, as a rejected one."""
-    seconds: float = Field(default=300.0, gt=0)
-    """Deadline of one design where requests run side by side; a design that misses it is lost, the others are
-    kept. In-process engines answer in one batch and are bounded by `max_tokens` instead."""
-    min_oracle_turns: Positive | None = None
-    """Fewest turns the program's solution may need when a brief asks for several; unset: 3 with the full
-    prompt, with the short one (the embedded model's small worlds) `validator.min_oracle_turns`."""
-    phase_seconds: float = Field(default=900.0, gt=0)
-    """No further attempt is begun this long after a design phase began, and none waits longer."""
-    refuse_duplicates: Literal["identical", "equal", "near"] = "equal"
-    """Programs refused as duplicates of an earlier one: the same text, equal up to names and comments, or
-    nearly the same as well (`near_duplicate`)."""
-    near_duplicate: float = Field(default=0.9, gt=0, le=1)
-    """Similarity (Jaccard index of token runs) from which on `near` refuses a program."""
-    quota: Count = 0
-    """Most programs of one structure (equal up to names and constants) accepted per set and skill; 0 = no
-    limit."""
-    novelty_weight: float = Field(default=0.0, ge=0)
-    """Added to the reward: this much times the distance of the program from the nearest remembered one."""
-    guide_weight: float = Field(default=0.0, ge=0)
-    """Weight of the guide score, the model's own opinion on relevance and clarity; 0 = it is not asked."""
-    guide_mode: Literal["multiply", "shift"] = "multiply"
-    """How the guide score s acts: reward * (1 - weight * (1 - s)), or reward + weight * (s - 0.5)."""
-    invalid_reward: float = 0.0
-    """Designer reward of a program the validator rejects."""
-    fault_reward: float = 0.0
-    """Designer reward of a program that breaks while it is played."""
-    duplicate_penalty: float = Field(default=0.3, ge=0)
-    """Taken off the reward of a program that equals an earlier one."""
-    include_invalid: bool = True
-    """Train on rejected attempts too; otherwise they are only counted."""
-    memory: MemoryConfig = MemoryConfig()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _own_skills(cls, value: Any) -> Any:
-        """Tool use has skills of its own; the default of games means: not chosen."""
-        if isinstance(value, dict) and value.get("game_type") == "tool_use":
-            chosen = value.get("skills", GAME_SKILLS)
-            if isinstance(chosen, list | tuple) and tuple(chosen) == GAME_SKILLS:
-                return {**value, "skills": TOOL_SKILLS}
-        return value
-
-    @model_validator(mode="after")
-    def _guide(self) -> DesignConfig:
-        if self.guide_mode == "multiply" and self.guide_weight > 1:
-            raise ValueError(f"guide_weight {self.guide_weight} is above 1, which multiply cannot use")
-        return self
-
-
-class HintConfig(Section):
-    """Privileged text shown in the hinted arm."""
-
-    source: Literal["policy", "program", "solution"] = "policy"
-    """Who writes the hint: the model (reading the code), the program's own `hint()`, or nobody: `solution`
-    shows each play the solution of its seed, as a hint does that nobody checks for the answer. It needs
-    `checks: false`."""
-    temperature: float = Field(default=0.3, ge=0)
-    """Sampling temperature when the model writes hints."""
-    max_tokens: Positive = 48
-    """Tokens of one hint."""
-    train: Annotated[Literal["false", "true", "until_nonpositive"], BeforeValidator(_yaml_word)] = "false"
-    """Train on hinted plays as well: never, always, or until the mean regret is no longer positive."""
-    max_words: Positive = 40
-    """Longest hint accepted, in words."""
-    checks: bool = True
-    """Refuse hints that hold an answer, name what only the code knows, or win without a look at the game. Off
-    (as published): every hint that is not too long is shown."""
-    tries: Positive = 3
-    """Hints the model may write for one program until one passes the checks."""
-    seconds: float = Field(default=120.0, gt=0)
-    """Deadline of one hint where requests run side by side; a hint that misses it is tried again."""
-    phase_seconds: float = Field(default=900.0, gt=0)
-    """No further try is begun this long after the hints of a step were begun, and none is waited for longer;
-    a program whose hint is not written and checked by then has none."""
-    thinking: bool | None = None
-    """Let the model think before it writes a hint; unset means the model's own default."""
-
-
 class PlayConfig(Section):
     """The Agent's turn."""
 
@@ -371,158 +206,6 @@ class PlayConfig(Section):
     """`plr`: share of the draws that go by how long ago a program was played."""
     replay_capacity: Positive = 240
     """`plr`: programs kept; the one with the lowest score leaves first."""
-
-
-class RewardConfig(Section):
-    """What the Designer is paid for."""
-
-    type: Literal[
-        "blend",
-        "regret",
-        "regret_lcb",
-        "learning_potential",
-        "solve_rate",
-        "micro_lp",
-        "variance",
-        "learnability",
-    ] = "blend"
-    """Reward of an accepted program: the weighted sum of regret, plateau, trend and frontier; regret alone;
-    its shrunk lower confidence bound; distance of the mean return from the slow mean of its skill; nearness
-    of the mean return to the band; progress within the window; variance of the returns near 1/4; p(1 - p)."""
-    regret_window: Literal["first", "all"] = "first"
-    """Plain plays the hinted ones are compared with: those of the first step (same weights, paired by seed),
-    or all of the window."""
-    regret_floor: bool = True
-    """Count a negative regret as 0."""
-    drop_negative: bool = False
-    """Leave a design with a negative raw reward out of the update (as published) instead of charging it."""
-    band_low: Fraction = 0.4
-    """Lower edge of the wanted mean plain return."""
-    band_high: Fraction = 0.6
-    """Upper edge of the wanted mean plain return."""
-    ramp: float = Field(default=0.25, gt=0)
-    """Distance from the band over which the plateau falls from 1 to 0."""
-    regret_scale: float = Field(default=0.15, gt=0)
-    """Regret that earns the full regret part."""
-    regret_weight: float = Field(default=0.4, ge=0)
-    """Share of the regret part in `blend`."""
-    plateau_weight: float = Field(default=0.6, ge=0)
-    """Share of the plateau part in `blend`."""
-    mlp_weight: float = Field(default=0.0, ge=0)
-    """Weight of the trend of the returns over the window in `blend`; needs `design.delay` of 2 or more."""
-    mlp_scale: float = Field(default=0.1, gt=0)
-    """Rise of the mean return over the window that earns `mlp_weight`."""
-    frontier_weight: float = Field(default=0.0, ge=0)
-    """Weight of the penalty (w - 0.5)^2 / `frontier_scale` in `blend`, w being the mean plain return."""
-    frontier_scale: float = Field(default=0.08, gt=0)
-    """Squared distance from 0.5 that costs `frontier_weight`."""
-    variance_weight: float = Field(default=0.0, ge=0)
-    """Added to any reward: this much times the bonus for a variance of the returns near 1/4."""
-    lcb_z: float = Field(default=1.0, ge=0)
-    """Standard errors `regret_lcb` subtracts."""
-    lcb_prior: float = Field(default=2.0, ge=0)
-    """Pairs without difference that `regret_lcb` adds to those played, which shrinks small samples to 0."""
-    potential_fast: Fraction = 0.98
-    """Weight of the new value in the fast mean of a skill (logged only)."""
-    potential_slow: Fraction = 0.85
-    """Weight of the new value in the slow mean of a skill, the reference of `learning_potential`."""
-    skill_gate: bool = True
-    """Multiply by how far skilled play beats the best blind action sequence; a game of luck earns 0."""
-    gate_margin: float = Field(default=0.1, ge=0)
-    """Lead over the blind floor below which the gate is 0."""
-    gate_width: float = Field(default=0.2, gt=0)
-    """Further lead at which the gate is 1."""
-    gate_z: float = Field(default=1.0, ge=0)
-    """Standard errors subtracted from the lead before the gate (a lower bound); 0 = the plain estimate, which
-    lets games of luck through by chance."""
-
-    @model_validator(mode="after")
-    def _band(self) -> RewardConfig:
-        if self.band_low > self.band_high:
-            raise ValueError(f"band_low {self.band_low} is above band_high {self.band_high}")
-        return self
-
-
-class LearnerConfig(Section):
-    """The policy-gradient update."""
-
-    type: Literal["compact", "trl"] = "compact"
-    """`compact` is the plain-torch learner; `trl` is TRL's GRPOTrainer on the same samples, for models that
-    need LoRA, FSDP2 or DeepSpeed (extra `trl`)."""
-    lr: float = Field(default=3e-4, ge=0)
-    """Learning rate of the Agent's optimiser."""
-    designer_lr_factor: float = Field(default=1.0, ge=0)
-    """Designer's learning rate as a multiple of `lr`."""
-    betas: tuple[Fraction, Fraction] = (0.9, 0.95)
-    """AdamW moment decays."""
-    weight_decay: float = Field(default=0.0, ge=0)
-    """Decoupled weight decay."""
-    grad_clip: float = Field(default=1.0, gt=0)
-    """Largest gradient norm, per role."""
-    clip_low: Fraction = 0.2
-    """Lower clip of the probability ratio: 1 - clip_low."""
-    clip_high: float = Field(default=0.28, ge=0)
-    """Upper clip of the probability ratio: 1 + clip_high."""
-    kl: float = Field(default=0.0, ge=0)
-    """Weight of the divergence from the start policy; 0 needs no reference model."""
-    dual_clip: float = Field(default=0.0, ge=0)
-    """For negative advantages, largest ratio that still counts (3 is customary); 0 = no second clip."""
-    tis_max: float = Field(default=2.0, ge=0)
-    """Cap of the truncated importance weight between sampling and training log-probs; 0 = no weight."""
-    truncated_sampling: Literal["refuse", "warn", "allow"] = "refuse"
-    """Training on plays sampled with `play.top_p` below 1 or `play.top_k` above 0: their log-probs are over
-    the full vocabulary, so the importance weight is too large by 1/Z, Z being the probability kept."""
-    loss: Literal["grpo", "dapo", "dr_grpo", "gspo", "reinforce", "cispo", "sapo", "vespo"] = "dapo"
-    """Clipped loss with mean per sequence, mean over tokens, or sum over a constant; one ratio for a whole
-    sequence; the plain policy gradient without ratio and clip; or one of TRL's own (`cispo`, `sapo`,
-    `vespo`), which need `learner.type: trl`."""
-    gspo_clip_low: float = Field(default=3e-4, ge=0, le=1)
-    """Lower clip of the sequence ratio of `gspo`, whose length-normalised ratios stay close to 1."""
-    gspo_clip_high: float = Field(default=4e-4, ge=0)
-    """Upper clip of the sequence ratio of `gspo`."""
-    epochs: Positive = 1
-    """Passes over the samples of a step."""
-    minibatches: Positive = 1
-    """Optimiser steps of one pass, each on a share of every role's episodes. The clip can only bind when
-    `epochs` or `minibatches` is above 1."""
-    mask_truncated: Literal["tool_use", "all", "none"] = "tool_use"
-    """Episodes cut short by a limit: not trained on in tool use (as published), in any game, or trained as
-    the failures they are scored as."""
-    mask_malformed: bool = True
-    """Tokens of a turn with a malformed tool call stay in the context but carry no loss (as published)."""
-    entropy_tokens: Count = 256
-    """Sampled tokens of a step whose exact entropy is measured; 0 = none."""
-    mismatch_alarm: float = Field(default=0.01, ge=0)
-    """Divergence of sampler and learner on the Agent's tokens above which a warning is given; 0 = never."""
-    ratio_alarm: float = Field(default=10.0, ge=0)
-    """Largest ratio between sampler's and learner's probability of one of the Agent's tokens above which a
-    warning is given; 0 = never."""
-    seconds: float = Field(default=14_400.0, gt=0)
-    """Deadline of the update of one step; the run ends with an error if it takes longer."""
-    micro_tokens: Positive = 8192
-    """Padded tokens of one forward pass."""
-    autocast: Annotated[Literal["auto", "off", "bf16"], BeforeValidator(_off_word)] = "auto"
-    """Mixed precision; `auto` uses bfloat16 when the hardware multiplies it natively."""
-    optimizer_per_role: bool = True
-    """One AdamW state per role, so that the Designer's noise does not scale the Agent's steps."""
-    lr_schedule: Literal["constant", "linear"] = "constant"
-    """`linear` falls to a tenth at the last step or the last token of the budget."""
-    designer_weight: float = Field(default=1.0, ge=0)
-    """Weight of Designer samples in the loss; 0 freezes the Designer."""
-    designer_scale: Literal["std", "reference", "none"] = "std"
-    """Designer advantages are centred per skill, then divided by their spread in the set, multiplied by how
-    much rarer they are than Agent samples (as published), or left as they are."""
-    advantage: Literal["zscore", "mean", "loo", "ema", "rae"] = "zscore"
-    """Agent baseline: centre and divide by (std + floor), centre only, leave one out, a running mean per
-    program, or a running mean per arm and skill."""
-    std_floor: float = Field(default=0.1, gt=0)
-    """Added to the group's standard deviation in `zscore`; published: 1e-8."""
-    ema_decay: Fraction = 0.5
-    """Share of the old running mean kept at each step in `ema`."""
-    rae_decay: Fraction = 0.95
-    """Share of the old running mean kept at each step in `rae`."""
-    trl: TrlConfig = TrlConfig()
-    """What only `learner.type: trl` has."""
 
 
 class LensConfig(Section):

@@ -27,6 +27,8 @@ BASE = {"errors", "codec", "types", "rng", "__version__"}
 CONFIG = {
     "config",
     "config_base",
+    "config_design",
+    "config_learn",
     "config_sources",
     "config_track",
     "config_trl",
