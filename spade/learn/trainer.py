@@ -55,6 +55,12 @@ CPU_MICRO_TOKENS = 2048
 """Cap of `learner.micro_tokens` on a CPU: larger passes leave the cache (`benchmarks/learn.py`)."""
 
 
+def pass_tokens(cfg: LearnerConfig, device: torch.device) -> int:
+    """Padded tokens of one forward pass on a device."""
+    limit = int(cfg.micro_tokens)
+    return min(limit, CPU_MICRO_TOKENS) if device.type == "cpu" else limit
+
+
 @dataclass(slots=True)
 class _Work:
     """What all updates of one `step` share."""
@@ -119,8 +125,7 @@ class CompactLearner:
     @property
     def micro_tokens(self) -> int:
         """Padded tokens of one forward pass on this device."""
-        limit = int(self.cfg.micro_tokens)
-        return min(limit, CPU_MICRO_TOKENS) if self.device.type == "cpu" else limit
+        return pass_tokens(self.cfg, self.device)
 
     def step(
         self,

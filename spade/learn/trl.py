@@ -31,7 +31,7 @@ from spade.learn.optimizers import SHARED
 from spade.learn.parallel import join
 from spade.learn.scoring import Scorer, entropies_of, resolve_autocast, resolve_device, score_samples
 from spade.learn.sums import StepSums, batch_metrics
-from spade.learn.trainer import CPU_MICRO_TOKENS
+from spade.learn.trainer import pass_tokens
 from spade.learn.trl_batch import Micro, cut_of, trl_inputs
 from spade.learn.trl_open import open_trainer
 from spade.types import Sample
@@ -91,8 +91,7 @@ class TrlLearner:
     @property
     def micro_tokens(self) -> int:
         """Padded tokens of one forward pass on this device."""
-        limit = int(self.cfg.micro_tokens)
-        return min(limit, CPU_MICRO_TOKENS) if self.device.type == "cpu" else limit
+        return pass_tokens(self.cfg, self.device)
 
     # --- training ----------------------------------------------------------------------------------------
 
