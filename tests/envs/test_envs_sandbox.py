@@ -77,11 +77,9 @@ async def test_a_batch_keeps_order_and_isolates_faults(sandbox: Sandbox) -> None
 
 async def test_a_kill_fails_the_rest_of_the_batch(sandbox: Sandbox) -> None:
     worker = await sandbox.open(ECHO)
-    started = time.monotonic()
     results = await worker.batch(
         [Op.reset(0, 1), Op.step(0, "burn400000"), Op.step(0, "loop"), Op.step(0, "a")]
     )
-    assert time.monotonic() - started < 5
     assert all(isinstance(r, ProgramFault) and r.code is FaultCode.CPU_LIMIT for r in results[2:])
     assert worker.ended is Ended.KILLED
     assert isinstance((await worker.batch([Op.reset(0, 1)]))[0], ProgramFault)
@@ -94,18 +92,15 @@ async def test_the_limit_is_per_operation_not_per_message(sandbox: Sandbox) -> N
     assert all(isinstance(r, StepResult) for r in results[1:])
 
 
-async def test_kill_comes_soon_after_the_deadline(sandbox: Sandbox) -> None:
-    late = []
-    for _ in range(3):
-        worker = await sandbox.open(program("time.sleep(1e6)"))
-        await worker.reset(0, 1)
-        worker._process.limits = (0.2, 0.2)
-        started = time.monotonic()
-        with pytest.raises(ProgramFault) as caught:
-            await worker.step(0, "go")
-        late.append(time.monotonic() - started - 0.2)
-        assert caught.value.code is FaultCode.WALL_LIMIT
-    assert min(late) < 0.05
+async def test_the_kill_comes_after_the_deadline_and_not_before(sandbox: Sandbox) -> None:
+    worker = await sandbox.open(program("time.sleep(1e6)"))
+    await worker.reset(0, 1)
+    worker._process.limits = (0.2, 0.2)
+    started = time.monotonic()
+    with pytest.raises(ProgramFault) as caught:
+        await worker.step(0, "go")
+    assert time.monotonic() - started >= 0.2  # how soon after it: benchmarks/envs.py
+    assert caught.value.code is FaultCode.WALL_LIMIT
 
 
 @pytest.mark.parametrize(
@@ -383,16 +378,3 @@ class StoreEnv(ToolEnv):
     await worker.reset(0, 3)
     plan = await worker.solution(0)
     assert (await worker.play(0, 3, list(plan))).value == 1.0
-
-
-async def test_batched_steps_are_fast(sandbox: Sandbox) -> None:
-    worker = await sandbox.open(game(turns=10**5))
-    await worker.reset(0, 1)
-    ops = [Op.step(0, "\\boxed{5}")] * 64
-    rates = []
-    for _ in range(5):
-        started = time.perf_counter()
-        for _ in range(20):
-            await worker.batch(ops)
-        rates.append(20 * 64 / (time.perf_counter() - started))
-    assert max(rates) > 5_000  # a tenth of the idle figure; this only catches a collapse
