@@ -86,7 +86,7 @@ def _main(cwd: str, files: list[str], argv: list[str]) -> None:
     for fd, name in zip((1, 2), files, strict=True):
         target = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         os.dup2(target, fd)
-    sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
+    sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", 1, closefd=False)
     os.chdir(cwd)
     import torch
 

@@ -112,7 +112,7 @@ def test_second_interrupt_stops_at_once(start: Start, work: Path, four: list[str
     record = run / "run.json"
     running.when(lambda: record.exists() and bool(json.loads(record.read_text())["sandbox_level"]))
     running.signal(signal.SIGINT)
-    time.sleep(0.1)
+    running.when(lambda: "stopping after the current step" in running.files[1].read_text())
     running.signal(signal.SIGINT)
     done = running.done()
     assert done.code == 130 and "Traceback" not in done.err, done.err

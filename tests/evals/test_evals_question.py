@@ -443,7 +443,7 @@ import question_fakes as fakes
 root, out, free = Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4] == "free"
 
 def slowly(answer, question):
-    time.sleep(0.004)
+    time.sleep(float(sys.argv[5]))
 
 kind = fakes.FreePolicy if free else fakes.ScriptedPolicy
 policy = kind("random", max_rows=7)
@@ -460,7 +460,8 @@ async def test_killed_at_random_points_equals_one_go(tmp_path: Path, mode: str) 
     out = tmp_path / "killed"
     killed = 0
     for _ in range(20):
-        argv = [sys.executable, "-c", CHILD, str(here), str(tmp_path), str(out), mode]
+        pause = "0.03" if killed < 3 else "0"  # long enough to be killed meanwhile on any machine
+        argv = [sys.executable, "-c", CHILD, str(here), str(tmp_path), str(out), mode, pause]
         with subprocess.Popen(argv, stdout=subprocess.PIPE, cwd=here.parent.parent) as child:
             assert child.stdout is not None
             child.stdout.readline()
@@ -491,7 +492,7 @@ from spade.serving.launch import open_chat
 root, out = Path(sys.argv[2]), Path(sys.argv[3])
 
 def slowly(answer, question):
-    time.sleep(0.02)
+    time.sleep(float(sys.argv[5]))
 
 async def run():
     chat = await open_chat(sys.argv[4], ServingConfig(device="cpu", max_rows=5, deterministic=True))
@@ -516,7 +517,8 @@ async def test_the_local_engine_killed_at_random_points_equals_one_go(
     here, out, rng, killed = Path(__file__).parent, tmp_path / "killed", random.Random(3), 0
     argv = [sys.executable, "-c", LOCAL, str(here), str(tmp_path), str(out), str(shipped_model)]
     for _ in range(20):
-        with subprocess.Popen(argv, stdout=subprocess.PIPE, cwd=here.parent.parent) as child:
+        pause = "0.05" if killed < 2 else "0"
+        with subprocess.Popen([*argv, pause], stdout=subprocess.PIPE, cwd=here.parent.parent) as child:
             assert child.stdout is not None
             child.stdout.readline()
             if killed < 2:

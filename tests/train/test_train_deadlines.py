@@ -219,7 +219,7 @@ def test_an_update_that_takes_too_long_ends_the_run(tmp_path: Path, monkeypatch:
 
     class Slow(DigestLearner):
         def step(self, samples: Any, temperature: Any, lr_scale: float = 1.0) -> dict[str, float]:
-            time.sleep(2.0)
+            time.sleep(4.0)
             return super().step(samples, temperature, lr_scale)
 
     cfg = quick_config(tmp_path / "a", train__staleness=1, learner__seconds=0.05)
