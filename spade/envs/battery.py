@@ -40,7 +40,7 @@ from spade.errors import ConfigError
 if TYPE_CHECKING:
     from spade.config import ValidateConfig
 
-BATTERY_VERSION = "2"
+BATTERY_VERSION = "3"
 """Changes with any seed, policy, sample size or rule of the battery."""
 
 Stage = Callable[..., Awaitable[None]]
@@ -51,8 +51,8 @@ STAGES: dict[str, Stage] = {
     "novelty": novelty,
     "load": load,
     "contract": contract,
-    "replay": replay,
     "reset_twice": reset_twice,
+    "replay": replay,
     "interleave": interleave,
     "rewards": rewards,
     "observations": observations,

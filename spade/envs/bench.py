@@ -12,11 +12,13 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from spade.envs.contract import MAX_TURNS, bare, solution_actions, wrap_action
 from spade.envs.floors import GARBAGE, View, code_words, literal_words
 from spade.envs.process import raise_fault
+from spade.envs.readers import Template, fill, is_choice, shared_pieces, template
 from spade.envs.samples import (
     CONFIRM_SEEDS,
     DONOR_SEEDS,
@@ -55,6 +57,7 @@ observation shows, wins now and then; the checks of games whose solution is a li
 MESSAGE_OPS = 512
 MESSAGE_CHARS = 400_000
 PLAUSIBLE_WORDS = 60
+MAX_TEMPLATES = 12
 LONGEST_EPISODE = 200
 """Turns after which an episode that should end is given up, even if the program declares more."""
 
@@ -85,6 +88,10 @@ class Bench:
     """Episodes of garbage, one a probe."""
     texts: list[str] = field(default_factory=list)
     """Every observation seen."""
+    odd: list[tuple[Request, PlayTrace]] = field(default_factory=list)
+    """Episodes of odd actions, with what they gave; filled by the stage contract."""
+    lucky: list[tuple[str, ...]] = field(default_factory=list)
+    """Odd actions that were paid for once; filled by the stage contract, judged by the stage floor."""
     returns: dict[tuple[int, tuple[str, ...]], float] = field(default_factory=dict)
     """Returns of blind players' episodes by seed and actions."""
     sketch: str = ""
@@ -266,6 +273,19 @@ class Bench:
         pools = (p.actions for p in (*self.probes, *self.donors))
         return tuple(a for a, _ in Counter(a for pool in pools for a in pool).most_common())
 
+    @cached_property
+    def templates(self) -> tuple[Template, ...]:
+        """Shapes of other seeds' single answers: words of their own and one value of the observation.
+
+        The most frequent first. Where several values are taken over, putting them in order is the skill.
+        """
+        if not self.one_answer or self.game_type == "tool_use":
+            return ()
+        probes = (*self.probes, *self.donors)
+        shared = shared_pieces([p.observation for p in probes])
+        known = Counter(template(p.observation, p.answer, shared) for p in probes)
+        return tuple(islice((s for s, _ in known.most_common() if is_choice(s)), MAX_TEMPLATES))
+
     # --- policies --------------------------------------------------------------------------------------
 
     async def play_all(self, plays: Sequence[tuple[int, Sequence[str]]], turns: int) -> list[PlayTrace]:
@@ -276,7 +296,8 @@ class Bench:
 
     def view(self, probe: Probe) -> View:
         """What a blind player may know about an episode."""
-        return View(probe.observation, self.floor_turns, self.answers_of_others, probe.seed)
+        filled = dict.fromkeys(fill(shape, probe.observation) for shape in self.templates)
+        return View(probe.observation, self.floor_turns, self.answers_of_others, probe.seed, tuple(filled))
 
 
 def messages(ops: Sequence[Request]) -> list[Sequence[Request]]:

@@ -24,28 +24,10 @@ LARGEST_SEED = 2**63 - 1
 Handler = Callable[[argparse.Namespace], int]
 
 
-class MixedParser(argparse.ArgumentParser):
-    """A sub-parser that takes options between file names: `validate a.py --json b.py`."""
-
-    _mixing = False
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As in the base class, positionals and options in any order."""
-        if self._mixing:
-            return super().parse_known_args(args, namespace)
-        self._mixing = True
-        try:
-            return self.parse_known_intermixed_args(args, namespace)
-        finally:
-            self._mixing = False
-
-
 def add_parsers(parser: argparse.ArgumentParser, counter: Any = None, judge: Any = None) -> None:
     """Add the three verbs. `counter(total, title)` shows progress (see `spade.report.progress.counter`);
     `judge(cfg)` opens the model of the validator's stage of that name (see `spade.design.judging`)."""
-    sub = parser.add_subparsers(
-        dest="action", required=True, metavar="validate|run|play", parser_class=MixedParser
-    )
+    sub = parser.add_subparsers(dest="action", required=True, metavar="validate|run|play")
     check = sub.add_parser("validate", help="judge programs: is this a game worth playing?")
     check.add_argument(
         "files", nargs="+", metavar="FILE_OR_DIR", help="programs, folders, pools, or key=value overrides"
@@ -58,7 +40,9 @@ def add_parsers(parser: argparse.ArgumentParser, counter: Any = None, judge: Any
     run.add_argument("files", nargs="+", metavar="FILE", help="programs, or key=value overrides")
     run.add_argument("--seed", type=seed, default=1, help="seed of reset; default 1")
     run.add_argument("--action", default="go", help="the text that reaches step, unchanged; default go")
-    run.add_argument("--deadline", type=seconds, default=1.0, help="seconds of CPU and of wall time per call")
+    run.add_argument(
+        "--deadline", type=seconds, default=1.0, help="seconds of CPU and of wall time per call; default 1"
+    )
     run.add_argument("--memory", type=mebibytes, default=128, help="MiB per program; default 128")
 
     play = sub.add_parser("play", help="play one program in the terminal")
@@ -69,7 +53,7 @@ def add_parsers(parser: argparse.ArgumentParser, counter: Any = None, judge: Any
 
     for verb, child in (("validate", check), ("run", run), ("play", play)):
         child.add_argument("--level", choices=ORDER, help="isolation level; the strongest by default")
-        child.add_argument("--json", action="store_true", help="print JSON on standard output")
+        child.add_argument("--json", action="store_true", help="print JSON on stdout, logs on stderr")
         shown = counter or (lambda total, title: nullcontext())
         child.set_defaults(handler=_handler(verb), counter=shown, judge=judge)
 

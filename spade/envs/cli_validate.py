@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from spade.config import Config
+from spade.deadlines import all_in_time
 from spade.envs.battery import plan
 from spade.envs.reading import (
     UnreadableProgram,
@@ -22,7 +23,7 @@ from spade.envs.reading import (
     split_overrides,
 )
 from spade.envs.sandbox import Sandbox
-from spade.envs.validate import validate
+from spade.envs.validate import too_late, validate
 from spade.errors import FaultCode, InputError, SandboxError
 from spade.types import EnvProgram, GameType, Verdict
 
@@ -110,10 +111,11 @@ async def _row(
     except UnreadableProgram as error:
         return _line(file, False, "read", error.code, str(error), 0.0)
     try:
-        verdict = await validate(program, sandbox, cfg.validator, game_type=game_type, judge=judge)
+        work = validate(program, sandbox, cfg.validator, game_type=game_type, judge=judge)
+        (found,) = await all_in_time([work], cfg.validator.seconds, "validator.seconds")
     except SandboxError as error:
         raise SandboxError(f"{file} has no verdict: {error}") from error
-    return verdict_row(file, verdict)
+    return verdict_row(file, found or too_late(program, sandbox, cfg.validator.seconds))
 
 
 def verdict_row(file: str | Path, verdict: Verdict) -> dict[str, Any]:

@@ -24,6 +24,8 @@ Embed = Callable[[Sequence[str]], NDArray[np.float64]]
 
 LSA_RANK = 128
 """Dimensions of the published measure by LSA."""
+TWIN = 0.99
+"""Cosine from which two programs count as near duplicates (as in audits of the published pool)."""
 MOST = 2000
 """Programs compared with each other; of more, every k-th is taken: the matrix grows with their square."""
 
@@ -37,6 +39,8 @@ class Diversity:
     mean_cosine: float
     nearest_cosine: float
     """Mean over programs of the cosine to the most similar other one."""
+    twins: int
+    """Programs with another one at a cosine of `TWIN` or more: the same but for details."""
 
 
 def words(code: str) -> list[str]:
@@ -102,7 +106,7 @@ def diversity(codes: Sequence[str], embed: Embed | None = None, rank: int | None
     )
     n = len(kernel)
     if n == 1:
-        return Diversity(1, 1.0, math.nan, math.nan)
+        return Diversity(1, 1.0, math.nan, math.nan, 0)
     mean = (float(kernel.sum()) - n) / (n * (n - 1))
-    others = kernel - 2 * np.eye(n)
-    return Diversity(n, vendi_score(kernel), mean, float(others.max(axis=1).mean()))
+    nearest = (kernel - 2 * np.eye(n)).max(axis=1)
+    return Diversity(n, vendi_score(kernel), mean, float(nearest.mean()), int((nearest >= TWIN).sum()))

@@ -154,13 +154,36 @@ class FixedDatetime(_Datetime):
         return cls.fromtimestamp(_counter.seconds())
 
 
+_Date = datetime.date
+
+
+class _AnyDate(type):
+    """Dates the C library made are dates too."""
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, _Date) if cls is FixedDate else type.__instancecheck__(cls, value)
+
+    def __subclasscheck__(cls, kind: type) -> bool:
+        return issubclass(kind, _Date) if cls is FixedDate else type.__subclasscheck__(cls, kind)
+
+
+class FixedDate(_Date, metaclass=_AnyDate):
+    """`datetime.date` whose today is the counter's."""
+
+    @classmethod
+    def today(cls) -> FixedDate:
+        """The counter's day."""
+        return cls.fromtimestamp(_counter.seconds())
+
+
 def install() -> None:
     """Replace the sources in this process. Called once, after all modules are loaded."""
-    for kind, name in ((FixedDatetime, "datetime"), (SeededRandom, "Random")):
+    for kind, name in ((FixedDatetime, "datetime"), (FixedDate, "date"), (SeededRandom, "Random")):
         kind.__name__ = kind.__qualname__ = name
-        kind.__module__ = "datetime" if kind is FixedDatetime else "random"
+        kind.__module__ = "random" if kind is SeededRandom else "datetime"
     replaced: list[tuple[Any, str, Any]] = [
         (datetime, "datetime", FixedDatetime),
+        (datetime, "date", FixedDate),
         (random, "Random", SeededRandom),
         (random, "_urandom", _counter.entropy),
         (os, "urandom", _counter.entropy),

@@ -48,13 +48,15 @@ _LETTERS = re.compile(r"[A-Za-z]{2,}")
 class View:
     """What a blind player may know: the first observation, the turn limit, and answers of *other* seeds.
 
-    `answers` are distinct winning actions of other seeds, the most frequent first.
+    `answers` are distinct winning actions of other seeds, the most frequent first; `filled` are their answers
+    with the values of this observation in place of theirs ("open 17" where they said "open 4").
     """
 
     observation: str
     turns: int
     answers: tuple[str, ...]
     seed: int
+    filled: tuple[str, ...] = ()
 
 
 Policy = Callable[[View], Sequence[str]]
@@ -152,6 +154,7 @@ OPEN_LOOP: dict[str, Policy] = {
     "counting_from_first": _count_from_first,
     "midpoint": _midpoint,
     "best_answers": lambda view: list(view.answers) or _boxed([]),
+    "filled_answers": lambda view: _boxed(view.filled),
 }
 """Decided by the first observation alone."""
 

@@ -5,6 +5,7 @@ Standard library only. The checks here only make the common case cheap; the pare
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import types
@@ -19,6 +20,8 @@ LATE_CHARS = 1000
 MAX_INSTANCES = 4096
 MAX_INT_REWARD = 2**53
 MAX_SOLUTION = 1000
+RESERVE = 2 << 20
+"""Bytes of address space, never touched, that are given back when the memory limit is reached."""
 
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
 
@@ -31,7 +34,10 @@ def describe(error: BaseException) -> str:
     """One line about an exception, without running any code the program may have put on it."""
     name = type.__dict__["__name__"].__get__(type(error))
     args = BaseException.__dict__["args"].__get__(error)
-    parts = [a for a in args if type(a) is str or type(a) is int][:1]
+    # A number of thousands of digits cannot be written, and would not be read.
+    parts = [a for a in args if type(a) is str or (type(a) is int and -MAX_INT_REWARD < a < MAX_INT_REWARD)][
+        :1
+    ]
     line = ""
     trace = BaseException.__dict__["__traceback__"].__get__(error)
     while trace is not None:
@@ -43,15 +49,33 @@ def describe(error: BaseException) -> str:
     return f"{name}: {str(parts[0])[:300]}{line}" if parts else f"{name}{line}"
 
 
+_reserve = [bytes(RESERVE)]
+
+
 def fault_of(error: BaseException, loading: bool) -> dict[str, str]:
-    """The wire form of an exception."""
+    """The wire form of an exception. Where all memory is taken, the reserve is enough to say so."""
+    if type(error) is not MemoryError:
+        try:
+            return _fault_of(error, loading)
+        except MemoryError:
+            pass
+    _reserve.clear()
+    try:
+        fault = {"f": "memory", "d": describe(error)}
+    except MemoryError:
+        fault = {"f": "memory", "d": "MemoryError"}
+    BaseException.with_traceback(error, None)  # the program's frames may hold what filled the memory
+    with contextlib.suppress(MemoryError):
+        _reserve.append(bytes(RESERVE))
+    return fault
+
+
+def _fault_of(error: BaseException, loading: bool) -> dict[str, str]:
     kind = type(error)
     if kind is ContractError:
         return {"f": "contract", "d": str(error.args[0])[:300]}
     code = "exception"
-    if kind is MemoryError:
-        code = "memory"
-    elif loading and issubclass(kind, SyntaxError):
+    if loading and issubclass(kind, SyntaxError):
         code = "syntax"
     elif issubclass(kind, ImportError):
         code = "import_refused"
@@ -63,6 +87,17 @@ def checked_text(value: Any, what: str) -> str:
     if type(value) is not str:
         raise ContractError(f"{what} must be a str, not {type(value).__name__}")
     return value if len(value) <= CUT else value[:CUT]
+
+
+def checked_tools(tools: list[Any]) -> list[Any]:
+    """Tools that can be written as JSON of limited length."""
+    try:
+        size = len(_encode(tools))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ContractError("the tools cannot be written as JSON") from error
+    if size > CUT:
+        raise ContractError("the tools are too long")
+    return tools
 
 
 def checked_step(result: Any) -> list[Any]:
@@ -137,7 +172,7 @@ class Host:
             turns if type(turns) is int and 0 < turns < 10**6 else 0,
             callable(getattr(self.spare, "solution", None)),
             callable(getattr(self.spare, "hint", None)),
-            tools if type(tools) is list and len(_encode(tools)) < CUT else [],
+            checked_tools(tools) if type(tools) is list else [],
         ]
 
     def instance(self, index: int) -> Any:
@@ -212,9 +247,9 @@ class Host:
         """The tools of an instance as its episode offers them, in the OpenAI function format."""
         schemas = getattr(self.instance(index), "schemas", None)
         tools = schemas() if callable(schemas) else []
-        if type(tools) is not list or len(_encode(tools)) > CUT:
-            raise ContractError("the tools are not a list, or too long")
-        return tools
+        if type(tools) is not list:
+            raise ContractError("the tools are not a list")
+        return checked_tools(tools)
 
     def call_results(self, index: int) -> list[str]:
         """Results of the last turn's calls; empty for programs without `ToolEnv`."""

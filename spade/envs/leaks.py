@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 
 from spade.envs.bench import CONFIRM_SEEDS, Bench, Probe, above_limit, match_rate
 from spade.envs.contract import wrap_action
-from spade.envs.floors import COMMANDS, GARBAGE, guessed_commands
+from spade.envs.floors import COMMANDS, GARBAGE, guessed_commands, literal_words
+from spade.envs.forms import reveals, shows
 from spade.envs.readers import character_readers, context_readers, plain, reading_rates, words
 from spade.envs.screen import Refused
 from spade.envs.wire import Op, PlayTrace
@@ -16,6 +17,8 @@ from spade.envs.wire import Op, PlayTrace
 _NUMERIC = re.compile(r"-?[0-9.]+")
 CONTEXT_PROBES = 3
 """Observations from which the reader of "what follows these words" is learnt."""
+CERTAIN = 2.5
+"""Standard errors by which the own answer must be shown more often than another seed's."""
 MIN_LIST_WORDS = 3
 """Shorter lists of actions stand in a text by accident."""
 
@@ -42,8 +45,17 @@ async def leak(bench: Bench, *, limit: float | None = None) -> None:
             )
     if bench.floor_turns == 1:
         return
-    if await _feedback_rate(bench) > share:
-        raise Refused("answer_in_feedback", "Feedback shows the answer while the episode goes on.")
+    told, crossed = await _told_in_feedback(bench, bench.probes)
+    if told - crossed > share * len(bench.probes):
+        fresh = await bench.fresh()
+        if _certain(*await _told_in_feedback(bench, fresh), share * len(fresh)):
+            raise Refused("answer_in_feedback", "Feedback shows the answer while the episode goes on.")
+    await _told_on_a_word(bench, share)
+
+
+def _certain(told: int, crossed: int, least: float) -> bool:
+    """Whether paired counts differ by more than chance (McNemar): short answers are shown by accident too."""
+    return told - crossed > max(least, CERTAIN * math.sqrt(told + crossed))
 
 
 async def _shown_at_first(bench: Bench, limit: float) -> None:
@@ -80,8 +92,8 @@ def _listed_rate(probes: list[Probe]) -> float:
 # --- the answer in feedback ----------------------------------------------------------------------------
 
 
-async def _feedback_rate(bench: Bench) -> float:
-    """How often feedback to wrong actions shows the right answer, minus the same for another seed's answer.
+async def _told_in_feedback(bench: Bench, probes: Sequence[Probe]) -> tuple[int, int]:
+    """On how many seeds feedback to wrong actions shows the right answer, and another seed's answer.
 
     Wrong actions are winning ones of other seeds, so that they are of the right form; then nonsense, and
     words that programs treat specially. Where nonsense is taken for the number 0, a distance from it is the
@@ -92,17 +104,50 @@ async def _feedback_rate(bench: Bench) -> float:
     zero, nonsense = [bench.act(wrap_action("0"))], _nonsense(bench)
     turns = bench.floor_turns
     plays = []
-    for probe in bench.probes:
+    for probe in probes:
         others = [a for w in wrong if w.answer != probe.answer for a in w.actions]
         plays.append(Op.play(0, probe.seed, others or [bench.garbage], turns=turns))
         plays += [Op.play(0, probe.seed, a, turns=min(turns, max(3, len(a)))) for a in (zero, nonsense)]
     traces = await bench.ask(plays, PlayTrace)
     told = crossed = 0
-    for k, probe in enumerate(bench.probes):
+    for k, probe in enumerate(probes):
         mine = traces[3 * k : 3 * k + 3]
         told += _any_tells(probe, probe.answer, mine)
         crossed += _any_tells(probe, control[k % len(control)].answer, mine)
-    return (told - crossed) / len(bench.probes)
+    return told, crossed
+
+
+async def _told_on_a_word(bench: Bench, share: float) -> None:
+    """No word of the source, said as an action, is answered with the answer."""
+    known = [w for w in (*bench.code_words, *literal_words(bench.tree)) if not _NUMERIC.fullmatch(w)]
+    actions = [bench.act(wrap_action(w)) for w in dict.fromkeys(known)]
+    size = max(1, bench.floor_turns - 1)  # what the last turn shows comes too late
+    parts = [actions[i : i + size] for i in range(0, len(actions), size)]
+    first = bench.probes[0]
+    told = await _told_after(bench, [(first, part, first.answer) for part in parts])
+    for part, tells in zip(parts, told, strict=True):
+        if not tells:
+            continue
+        rows = [(p, part, p.answer) for p in bench.probes]
+        rows += [(p, part, o.answer) for p, o in zip(bench.probes, bench.floor_probes, strict=False)]
+        every = await _told_after(bench, rows)
+        half = len(bench.probes)
+        if _certain(sum(every[:half]), sum(every[half:]), share * half):
+            raise Refused(
+                "answer_in_feedback", "A word of the source, said as an action, is told the answer."
+            )
+
+
+async def _told_after(bench: Bench, rows: Sequence[tuple[Probe, Sequence[str], str]]) -> list[bool]:
+    """For (seed, actions, answer): whether the actions are told the answer, and not what 0 is told too."""
+    seeds = list(dict.fromkeys(p.seed for p, _, _ in rows))
+    plays = [Op.play(0, s, [bench.act(wrap_action("0"))]) for s in seeds]
+    traces = await bench.ask([*plays, *(Op.play(0, p.seed, a) for p, a, _ in rows)], PlayTrace)
+    zero = dict(zip(seeds, traces, strict=False))
+    return [
+        _tells(probe, answer, trace, zero[probe.seed])
+        for (probe, _, answer), trace in zip(rows, traces[len(seeds) :], strict=True)
+    ]
 
 
 def _nonsense(bench: Bench) -> list[str]:
@@ -112,30 +157,24 @@ def _nonsense(bench: Bench) -> list[str]:
 
 
 def _any_tells(probe: Probe, answer: str, traces: Sequence[PlayTrace]) -> bool:
+    """Whether episodes show the answer: of actions of the right form, of the action 0, of others."""
+    plain, zero, *others = traces
+    return _tells(probe, answer, plain) or any(_tells(probe, answer, t, zero) for t in (zero, *others))
+
+
+def _tells(probe: Probe, answer: str, trace: PlayTrace, zero: PlayTrace | None = None) -> bool:
+    """Whether an episode shows the answer; texts that the action 0 is told too are excused."""
     if isinstance(probe.solution, list) and len(words(answer)) < MIN_LIST_WORDS:
         return False
-    if _told(probe.observation, answer, traces[0]):
-        return True
-    as_zero = set(traces[1].observations[1:]) if _NUMERIC.fullmatch(answer) else set()
-    return any(_told(probe.observation, answer, trace, as_zero) for trace in traces[1:])
+    excused = set(zero.observations[1:]) if zero is not None and _NUMERIC.fullmatch(answer) else set()
+    return _told(probe.observation, answer, trace, excused)
 
 
 def _told(first: str, answer: str, trace: PlayTrace, excused: set[str] | None = None) -> bool:
     """Whether feedback before the last turn shows an answer that the first observation did not show."""
     going_on = trace.observations[1:-1] if trace.ended else trace.observations[1:]
     news = [text for text in going_on if text not in (excused or ())]
-    return any(shows(text, answer) for text in dict.fromkeys(news)) and not shows(first, answer)
-
-
-def shows(text: str, answer: str) -> bool:
-    """Whether the words of `answer` stand in `text` in a row."""
-    wanted = _spaced(answer)
-    return wanted != "  " and wanted in _spaced(text)
-
-
-@lru_cache(maxsize=4096)
-def _spaced(text: str) -> str:
-    return f" {' '.join(words(text))} ".casefold()
+    return any(reveals(text, answer) for text in dict.fromkeys(news)) and not reveals(first, answer)
 
 
 # --- enough to find it ---------------------------------------------------------------------------------

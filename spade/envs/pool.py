@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spade.errors import InputError
-from spade.files import atomic_write, open_inside, plain, read_json, read_jsonl, write_json
+from spade.files import atomic_write, make_folder, open_inside, plain, read_json, read_jsonl, write_json
 from spade.types import GAME_TYPES, Brief, EnvProgram, Verdict, content_id, from_json
 
 if TYPE_CHECKING:
@@ -104,14 +104,10 @@ def save_program(folder: Path, program: EnvProgram, later: list[Path] | None = N
     for place, text in texts.items():
         if place.exists():
             continue
-        folder.mkdir(parents=True, exist_ok=True)
-        if later is None:
-            atomic_write(place, text)
-            continue
-        temporary = place.with_name(f".{place.name}.{os.getpid()}.tmp")
-        temporary.write_bytes(text.encode("utf-8", "surrogatepass"))
-        os.replace(temporary, place)
-        later.append(place)
+        make_folder(folder)
+        atomic_write(place, text, sync=later is None)
+        if later is not None:
+            later.append(place)
     return path
 
 

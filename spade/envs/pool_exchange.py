@@ -16,7 +16,7 @@ from spade.envs.interop.foreign import adapted
 from spade.envs.pool import MANIFEST, ROWS, Pool, Provenance, program_row, read_pool, write_pool
 from spade.envs.reading import MAX_SOURCE_BYTES, read_program
 from spade.errors import InputError
-from spade.files import atomic_write, file_sha256, json_lines, path_inside
+from spade.files import atomic_write, file_sha256, json_lines, make_folder, path_inside
 from spade.types import GAME_TYPES, EnvProgram, GameType, content_id
 
 FORMATS = ("folder", "jsonl")
@@ -36,7 +36,7 @@ def export_pool(pool: Pool, out: Path, form: str) -> Path:
     for program in pool.programs:
         row = program_row(program, f"programs/{program.id}.py", pool.provenance.get(program.id))
         rows.append({**row, "code": program.code, "origin": pool.origin})
-    out.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(out.parent)
     atomic_write(out, json_lines(rows))
     return out
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import sys
 from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -81,6 +82,13 @@ class _Node:
         self.open = 0
         """Workers that live there."""
         self.lost = False
+
+    def lose(self) -> None:
+        """Go on without the node, and say so."""
+        if not self.lost:
+            where = f"the node {self.name[:8]} of the Ray cluster"
+            print(f"sandbox: {where} is lost; its programs move to the others.", file=sys.stderr, flush=True)
+        self.lost = True
 
 
 class RaySandbox(Sandbox):
@@ -230,7 +238,7 @@ class RayWorker(Worker):
                     return
                 answers, _, _ = await node.actor.batch.remote(self._number, [op for op, _ in self._log])
             except lost_errors():
-                node.lost = True
+                node.lose()
                 continue
             if [digest_of(answer) for answer in answers] == [digest for _, digest in self._log]:
                 return
@@ -243,7 +251,7 @@ class RayWorker(Worker):
                 try:
                     answers, violations, ended = await self._node.actor.batch.remote(self._number, ops)
                 except lost_errors():
-                    self._node.lost = True
+                    self._node.lose()
                     try:
                         await self.settle()
                     except ProgramFault as fault:

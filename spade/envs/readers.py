@@ -14,6 +14,9 @@ ITEM_CHARS = 40
 """Longest piece of a text that may be an option."""
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _WORD = re.compile(r"-?\w+(?:[./'-]\w+)*")
+GROUPED = re.compile(r"(?<!\d)\d{1,3}(?:[,.'_ \u00a0\u2009\u202f]\d{3})+(?!\d)")
+SPELLED_OUT = re.compile(r"(?<![^\W_])[^\W_]([\W_]{1,3})[^\W_](?:\1[^\W_])*(?![^\W_])")
+_PIECE = re.compile(r"\w+")
 _ITEM = re.compile(r"[,;|:\n()\[\]]+")
 
 
@@ -52,6 +55,8 @@ SPLITS: dict[str, Callable[[str], Sequence[str]]] = {
     "marked text": lambda text: re.findall(r"[*_#=~]+ ?([^\s*_#=~][^*_#=~\n]*?) ?[*_#=~.]+", text),
     "run of digits": lambda text: re.findall(r"\d+", text),
     "run of letters": lambda text: re.findall(r"[^\W\d_]+", text),
+    "grouped number": lambda text: [re.sub(r"\D", "", n) for n in GROUPED.findall(text)],
+    "spelled word": lambda text: [re.sub(r"[\W_]", "", w.group()) for w in SPELLED_OUT.finditer(text)],
 }
 
 
@@ -77,6 +82,39 @@ def reading_rates(observations: Sequence[str], answers: Sequence[str]) -> dict[s
         places = [(n, end) for n in range(1, READ_POSITIONS + 1) for end in ("start", "end")]
         rates |= {f"{kind} {n} from the {end}": hits[n, end] / len(own) for n, end in places if hits[n, end]}
     return rates
+
+
+Template = tuple[str | int, ...]
+"""An answer as literal pieces and places of the observation's pieces."""
+
+
+@lru_cache(maxsize=1024)
+def _pieces(text: str) -> tuple[str, ...]:
+    return tuple(_PIECE.findall(text))
+
+
+def shared_pieces(observations: Sequence[str]) -> frozenset[str]:
+    """Words and numbers that stand in all observations: the game itself, no value of a task."""
+    return frozenset.intersection(*(frozenset(_pieces(text)) for text in observations))
+
+
+def template(observation: str, answer: str, shared: frozenset[str] = frozenset()) -> Template:
+    """An answer with every value of its observation replaced by its first place there."""
+    seen = _pieces(observation)
+    parts = re.split(f"({_PIECE.pattern})", answer)
+    return tuple(seen.index(p) if p in seen and p not in shared else p for p in parts if p)
+
+
+def is_choice(shape: Template) -> bool:
+    """Whether a template says something of its own about one value of the observation."""
+    own = [p for p in shape if isinstance(p, str) and _PIECE.search(p)]
+    return bool(own) and sum(isinstance(p, int) for p in shape) == 1
+
+
+def fill(shape: Template, observation: str) -> str:
+    """The answer that a template makes of another observation."""
+    seen = _pieces(observation)
+    return "".join(p if isinstance(p, str) else seen[p] if p < len(seen) else "" for p in shape)
 
 
 def character_readers(observation: str, answer: str) -> list[Callable[[str], str]]:

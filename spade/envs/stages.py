@@ -10,23 +10,22 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from spade.envs.bench import Bench
+from spade.envs.calls import sample_calls
 from spade.envs.contract import FULL_RETURN, wrap_action
 from spade.envs.floors import COMMANDS, guessed_commands
+from spade.envs.markup import MARKUP
 from spade.envs.screen import Refused
 from spade.envs.wire import Op, PlayTrace, Request, StepResult
 from spade.types import GAME_TYPES
 
-ODD_CONTENTS = ("", "1", "test", "42", "-1", "0.5", "{nested}", "é☃𝄞", "a b c", "up", "x" * 2000)
+_ODD_TEXTS = ("", "1", "test", "42", "-1", "0.5", "nan", "inf", "{nested}", "é☃𝄞", "a b c", "up")
+ODD_CONTENTS = (*_ODD_TEXTS, "x" * 2000)
 ODD_RAW = ("", " ", "plain text", "\\boxed{unclosed", "\\boxed{a} \\boxed{b}", "<tool_call>{}</tool_call>")
-MARKUP = re.compile(
-    r"<\|[^|<>\n]{1,60}\|>|</?(?:think|thinking|tools?|tool_calls?|tool_response|function_call)\b[^>\n]{0,60}>"
-    r"|\[/?INST\]|\[/?(?:TOOL_CALLS|TOOL_RESULTS|AVAILABLE_TOOLS)\]|<</?SYS>>|</?(?:start|end)_of_turn>|</?s>"
-    r"|<(?:bos|eos|pad|unk)>|<\uff5c[^>\n]{1,60}\uff5c>|</?(?:function|parameter)=[^>\n]{0,60}>"
-)
-"""Chat-template and tool markup. An observation that holds it could forge a turn of the conversation."""
+_OURS = re.compile(r"(?i)<tool_call>\{?\}?(?:</tool_call>)?")
+"""The last of `ODD_RAW` as a program may repeat it, cut short or in capitals."""
 PAIRS = ((0, 1), (2, 3))
 CLOCKS = {
     "time",
@@ -82,6 +81,7 @@ async def contract(bench: Bench, *, seeds: int | None = None) -> None:
     special = [c for c in COMMANDS if c.split()[0] in bench.letters]
     odd = [bench.act(wrap_action(c)) for c in (*ODD_CONTENTS, *special)] + list(ODD_RAW)
     odd += [bench.act(wrap_action(w)) for w in bench.code_words]
+    odd += sample_calls((await bench.main()).info.tools)
     turns = bench.floor_turns
     plays = [
         (p.seed, odd[k::3] + odd[:k]) for k, p in enumerate(bench.probes[: seeds or bench.cfg.contract_seeds])
@@ -89,12 +89,13 @@ async def contract(bench: Bench, *, seeds: int | None = None) -> None:
     first = [(seed, a[i : i + turns]) for seed, a in plays for i in range(0, len(a), turns)]
     traces = await bench.ask([Op.play(0, s, a) for s, a in first], PlayTrace)
     # What an early end left untried opens an episode of its own.
-    left = [(s, a) for (s, part), t in zip(first, traces, strict=True) for a in part[len(t.rewards) :]]
-    traces += await bench.ask([Op.play(0, s, [a]) for s, a in left], PlayTrace)
-    await _guesses(bench, plays[0][0])
-    for trace in traces:
+    left = [(s, [a]) for (s, part), t in zip(first, traces, strict=True) for a in part[len(t.rewards) :]]
+    traces += await bench.ask([Op.play(0, s, a) for s, a in left], PlayTrace)
+    for (seed, actions), trace in zip(first + left, traces, strict=True):
+        bench.odd.append((Op.play(0, seed, actions), trace))
         bench.texts += map(_without_ours, trace.observations)
-        check_rewards(trace)
+        _note(bench, actions, trace)
+    await _guesses(bench, plays[0][0])
 
 
 async def _guesses(bench: Bench, seed: int) -> None:
@@ -103,14 +104,22 @@ async def _guesses(bench: Bench, seed: int) -> None:
     turns = bench.floor_turns
     parts = [actions[i : i + turns] for i in range(0, len(actions), turns)]
     traces = await bench.ask([Op.play(0, seed, part, brief=True) for part in parts], PlayTrace)
-    left = [a for part, t in zip(parts, traces, strict=True) for a in part[len(t.rewards) :]]
-    for trace in traces + await bench.ask([Op.play(0, seed, [a], brief=True) for a in left], PlayTrace):
-        check_rewards(trace)
+    left = [[a] for part, t in zip(parts, traces, strict=True) for a in part[len(t.rewards) :]]
+    traces += await bench.ask([Op.play(0, seed, a, brief=True) for a in left], PlayTrace)
+    for part, trace in zip(parts + left, traces, strict=True):
+        _note(bench, part, trace)
+
+
+def _note(bench: Bench, actions: Sequence[str], trace: PlayTrace) -> None:
+    """Check the rewards of an odd episode; actions that won it are tried on other seeds by the floor."""
+    check_rewards(trace)
+    if trace.value > 0:
+        bench.lucky.append(tuple(actions[: len(trace.rewards)]))
 
 
 def _without_ours(text: str) -> str:
-    """A program may repeat what the player said: our own odd action is no markup of the program's."""
-    return text.replace(ODD_RAW[-1], "") if "<tool_call>" in text else text
+    """A program may repeat what the player said, or its beginning: that is no markup of the program's."""
+    return _OURS.sub("", text) if "<" in text else text
 
 
 def check_rewards(trace: PlayTrace) -> None:
@@ -175,17 +184,36 @@ def _not_repeatable(bench: Bench, code: str, detail: str) -> Refused:
 
 
 async def replay(bench: Bench) -> None:
-    """Another process with another string hash seed and other addresses gives the same traces."""
+    """Another process with another string hash seed and other addresses gives the same traces.
+
+    There each instance is played before it is asked for its solution, as an Agent's is: a game that can only
+    be won once `solution` was called, or after a first reset, is another one in play. The seeds come in the
+    opposite order, and odd actions count too.
+    """
     first = await bench.perform()
-    if await bench.ask(bench.script(), object, await bench.other()) != first:
-        text = "The same seed and actions gave another episode in another process."
+    asked = bench.script()
+    ops: list[Request] = []
+    expected: list[object] = []
+    for k in reversed(range(0, len(asked), 4)):
+        ops += [*asked[k + 2 : k + 4], *asked[k : k + 2]]
+        expected += [*first[k + 2 : k + 4], *first[k : k + 2]]
+    ops += [op for op, _ in bench.odd]
+    expected += [trace for _, trace in bench.odd]
+    if await bench.ask(ops, object, await bench.other()) != expected:
+        text = (
+            "The same seed and actions gave another episode in another process, "
+            "where the seeds came in another order and before `solution` was called."
+        )
         raise _not_repeatable(bench, "replay_differs", text)
 
 
 async def reset_twice(bench: Bench) -> None:
-    """A second reset with the same seed gives the same episode; the survey before the replay counts too."""
+    """A second reset with the same seed gives the same episode, after one that was given up half-way too."""
     await bench.perform()
-    again = await bench.ask(bench.script(), object)
+    others = [*bench.probes[1:], *bench.probes[:1]]
+    half = [(p.seed, p.actions[: len(p.actions) // 2] or [bench.garbage]) for p in others]
+    given_up = [Op.play(k, s, actions, brief=True) for k, (s, actions) in enumerate(half, start=1)]
+    again = (await bench.ask([*given_up, *bench.script()], object))[len(given_up) :]
     expected: list[object] = []
     for probe, won, idle in zip(bench.probes, bench.oracle, bench.idle, strict=True):
         expected += [probe.observation, probe.solution, won, idle]
@@ -195,12 +223,12 @@ async def reset_twice(bench: Bench) -> None:
 
 
 async def interleave(bench: Bench) -> None:
-    """Two instances played in alternation do not disturb each other."""
+    """Two instances played in alternation do not disturb each other, one of them idle or both winning."""
     await bench.perform()
     ops: list[Request] = []
     expected: list[tuple[str, float]] = []
     for number, (a, b) in enumerate(p for p in PAIRS if p[1] < len(bench.probes)):
-        for op, seen in _alternate(bench, 501 + 2 * number, a, b):
+        for op, seen in _alternate(bench, 501 + 2 * number, a, b, idle=number == 0):
             ops.append(op)
             expected.append(seen)
     answers = await bench.ask([*ops, *(Op.drop(501 + k) for k in range(2 * len(PAIRS)))], object)
@@ -211,17 +239,27 @@ async def interleave(bench: Bench) -> None:
             raise _not_repeatable(bench, "shared_state", text)
 
 
-def _alternate(bench: Bench, number: int, a: int, b: int) -> Iterator[tuple[Request, tuple[str, float]]]:
-    """Operations on two instances in turn, each with what it answered when it was alone."""
-    left, right = bench.oracle[a], bench.idle[b]
+def _alternate(
+    bench: Bench, number: int, a: int, b: int, idle: bool
+) -> Iterator[tuple[Request, tuple[str, float]]]:
+    """Operations on two instances in turn, each with what it answered when it was alone.
+
+    The second one idles, or it is reset after the other's first step and then won as well.
+    """
+    left, right = bench.oracle[a], bench.idle[b] if idle else bench.oracle[b]
+    moves = [bench.garbage] * len(right.rewards) if idle else bench.probes[b].actions
+    start = Op.reset(number + 1, bench.probes[b].seed), (right.observations[0], 0.0)
     yield Op.reset(number, bench.probes[a].seed), (left.observations[0], 0.0)
-    yield Op.reset(number + 1, bench.probes[b].seed), (right.observations[0], 0.0)
+    if idle:
+        yield start
     for turn in range(max(len(left.rewards), len(right.rewards))):
         if turn < len(left.rewards):
             seen = (left.observations[turn + 1], left.rewards[turn])
             yield Op.step(number, bench.probes[a].actions[turn]), seen
+        if turn == 0 and not idle:
+            yield start
         if turn < len(right.rewards):
-            yield Op.step(number + 1, bench.garbage), (right.observations[turn + 1], right.rewards[turn])
+            yield Op.step(number + 1, moves[turn]), (right.observations[turn + 1], right.rewards[turn])
 
 
 # --- sense ---------------------------------------------------------------------------------------------

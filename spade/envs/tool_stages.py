@@ -6,13 +6,14 @@ The worker only reports what the program's own predicates say; what that means i
 from __future__ import annotations
 
 import ast
-import json
 import re
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 from spade.envs.bench import Bench, Probe
+from spade.envs.calls import call_text, sample_arguments
+from spade.envs.loose import calls_of, loose_instructions
 from spade.envs.screen import Refused
 from spade.envs.tools import TYPES, argument_error, read_turn
 from spade.envs.wire import Criteria, Op, Request, StepResult
@@ -27,6 +28,17 @@ BAD_CALLS = (
     "hello",
 )
 """Turns that must be answered by text and nothing else."""
+ANNOTATIONS = {
+    "str": ("string",),
+    "int": ("integer", "number"),
+    "float": ("number", "integer"),
+    "bool": ("boolean",),
+    "list": ("array",),
+    "dict": ("object",),
+}
+"""JSON types that an argument annotated so may have."""
+OWN_DISPATCH = ("setattr", "__getattr__", "execute_tool", "run", "step")
+"""Names in a program that may carry out calls without a method `tool_NAME`."""
 PROBED_SEEDS = 4
 LONG_TASK = 3
 """Turns from which on a brief asks for a long task, and the fewest tools and instructions it then has."""
@@ -88,26 +100,25 @@ def _function(tool: dict[str, Any]) -> dict[str, Any]:
         kinds = kind if isinstance(kind, list) else [kind]
         if not all(isinstance(k, str) and k in TYPES for k in kinds):
             raise Refused("tool_schema", f"The parameter {key} of {name} has no JSON type.")
-        if "enum" in schema and (not isinstance(schema["enum"], list) or not schema["enum"]):
-            raise Refused(
-                "tool_schema", f"The enum of the parameter {key} of {name} is not a list of values."
-            )
+        _check_enum(name, key, schema)
     return function
+
+
+def _check_enum(tool: str, key: str, schema: dict[str, Any]) -> None:
+    if "enum" not in schema:
+        return
+    values = schema["enum"]
+    if not isinstance(values, list) or not values:
+        raise Refused("tool_schema", f"The enum of the parameter {key} of {tool} is not a list of values.")
+    alone = {"properties": {key: {"type": schema["type"]}}}
+    if (odd := next((v for v in values if argument_error(alone, {key: v})), None)) is not None:
+        text = f"The enum of the parameter {key} of {tool} holds {str(odd)[:40]!r}, which is not of its type."
+        raise Refused("tool_schema", text)
 
 
 def _calls(probe: Probe) -> list[tuple[str, Any]]:
     """Names and arguments of a solution's calls. Raises Refused("solution_call") for malformed ones."""
-    found = []
-    for text in (t for action in probe.actions for t in read_turn(action).calls):
-        try:
-            call = json.loads(text)
-            name, arguments = call["name"], call["arguments"]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            name = arguments = None
-        if not isinstance(name, str):
-            raise Refused("solution_call", f"`solution` makes a malformed call: {text[:60]!r}.")
-        found.append((name, arguments))
-    return found
+    return [call for action in probe.actions for call in calls_of(action)]
 
 
 def _check_plan(probe: Probe, table: dict[str, dict[str, Any]]) -> None:
@@ -115,18 +126,22 @@ def _check_plan(probe: Probe, table: dict[str, dict[str, Any]]) -> None:
     for name, arguments in _calls(probe):
         if name not in table:
             raise Refused("solution_call", f"`solution` calls {name[:40]!r}, which is not a tool.")
-        if wrong := argument_error(table[name], arguments):
+        if wrong := argument_error(table[name], arguments) or _out_of_bounds(table[name], arguments):
             raise Refused("solution_call", f"`solution` calls {name} against its schema ({wrong}).")
 
 
-def _sample(schema: dict[str, Any]) -> Any:
-    """A value that fits a parameter's schema."""
-    if schema.get("enum"):
-        return schema["enum"][0]
-    kind = schema.get("type")
-    kind = kind[0] if isinstance(kind, list) else kind
-    samples = {"string": "zq", "integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}}
-    return samples.get(str(kind))
+def _out_of_bounds(schema: dict[str, Any], arguments: dict[str, Any]) -> str | None:
+    """What is wrong with numbers outside their `minimum` and `maximum`, which only the Agent is told of."""
+    for name, value in arguments.items():
+        for key, sign in (("minimum", 1), ("maximum", -1)):
+            bound = schema["properties"][name].get(key)
+            if (
+                isinstance(bound, int | float)
+                and isinstance(value, int | float)
+                and sign * (value - bound) < 0
+            ):
+                return f"{name} is {value}, its {key} {bound}"
+    return None
 
 
 def _check_methods(bench: Bench, table: dict[str, dict[str, Any]]) -> None:
@@ -135,9 +150,16 @@ def _check_methods(bench: Bench, table: dict[str, dict[str, Any]]) -> None:
     Read from the source; a tool whose method is not written there as `def tool_NAME` is judged by play alone.
     """
     methods = {n.name: n for n in ast.walk(bench.tree) if isinstance(n, ast.FunctionDef)}
+    names = [n.attr if isinstance(n, ast.Attribute) else n.id for n in ast.walk(bench.tree) if _is_name(n)]
+    assigned = {*names, "tool_decline"}
+    made_elsewhere = "ToolEnv" not in names or not {*methods, *names}.isdisjoint(OWN_DISPATCH)
     for name, schema in table.items():
         method = methods.get(f"tool_{name}")
         if method is None:
+            if not made_elsewhere and f"tool_{name}" not in assigned:
+                raise Refused(
+                    "tool_schema", f"The tool {name} is declared, but there is no method tool_{name}."
+                )
             continue
         properties, required = set(schema.get("properties", {})), set(schema.get("required", []))
         arguments = method.args
@@ -151,24 +173,35 @@ def _check_methods(bench: Bench, table: dict[str, dict[str, Any]]) -> None:
         if missing := takes - set(optional) - required:
             text = f"tool_{name} needs {min(missing)}, which its schema does not require."
             raise Refused("tool_schema", text)
+        _check_annotations(name, schema.get("properties", {}), [*arguments.args, *arguments.kwonlyargs])
+
+
+def _is_name(node: ast.AST) -> TypeGuard[ast.Name | ast.Attribute]:
+    return isinstance(node, ast.Name | ast.Attribute)
+
+
+def _check_annotations(name: str, properties: dict[str, Any], arguments: Sequence[ast.arg]) -> None:
+    """A plain annotation of an argument (`n: int`) is of the type that its schema says."""
+    for argument in arguments:
+        schema, note = properties.get(argument.arg), argument.annotation
+        if not isinstance(note, ast.Name) or schema is None or isinstance(schema["type"], list):
+            continue
+        if schema["type"] not in ANNOTATIONS.get(note.id, (schema["type"],)):
+            text = f"{argument.arg} of {name} is {schema['type']} in the schema and {note.id} in the method."
+            raise Refused("tool_schema", text)
 
 
 async def _check_answers(bench: Bench, table: dict[str, dict[str, Any]]) -> None:
     """Calls that fit a schema, and turns that fit nothing, are answered by text; none of them pays."""
     texts = list(BAD_CALLS)
     for name, schema in table.items():
-        properties = schema.get("properties", {})
-        whole = {k: _sample(s) for k, s in properties.items()}
+        whole = sample_arguments(schema)
         least = {k: v for k, v in whole.items() if k in schema.get("required", [])}
-        texts += [_call(name, whole), _call(name, least), _call(name, {**whole, "zq": 1}), _call(name, {})]
+        texts += [call_text(name, a) for a in (whole, least, {**whole, "zq": 1}, {})]
     ops = [op for text in texts for op in (Op.reset(0, bench.probes[0].seed), Op.step(0, text))]
     for step in cast("list[StepResult]", (await bench.ask(ops, object))[1::2]):
         if step.terminated or step.reward:
             raise Refused("paid_call", "A tool call ended the episode or paid a reward; only the answer may.")
-
-
-def _call(name: str, arguments: dict[str, Any]) -> str:
-    return "<tool_call>" + json.dumps({"name": name, "arguments": arguments}) + "</tool_call>"
 
 
 # --- instructions --------------------------------------------------------------------------------------
@@ -182,11 +215,9 @@ async def tool_criteria(bench: Bench, *, min_tasks: int | None = None, max_tasks
     await bench.survey()
     if bench.game_type != "tool_use":
         return
+    loose: list[set[int]] = []
     for probe in bench.probes[:PROBED_SEEDS]:
-        ops: list[Request] = [Op.reset(0, probe.seed), Op.criteria(0)]
-        for action in probe.actions:
-            ops += [Op.step(0, action), Op.criteria(0)]
-        states = cast("list[Criteria]", (await bench.ask(ops, object))[1::2])
+        states = await _states(bench, probe)
         count = len(states[0].met)
         if not count:
             raise Refused("no_criteria", "The program reports no instructions; subclass ToolEnv.")
@@ -198,7 +229,23 @@ async def tool_criteria(bench: Bench, *, min_tasks: int | None = None, max_tasks
             raise Refused("criterion_order", "The number of instructions changes while `solution` is played.")
         _check_start(states[0])
         _check_order(states, [len(read_turn(a).calls) for a in probe.actions])
+        loose.append(await loose_instructions(bench, probe, states))
+    always = sorted(set.intersection(*loose))
+    if len(always) > count / 2:  # one careless predicate among others does not make a game worthless
+        which = ", ".join(str(number + 1) for number in always)
+        text = (
+            f"Calls with any arguments, not those that are named, fulfil the instructions {which} of {count}."
+        )
+        raise Refused("criterion_any_call", text)
     await _check_distractors(bench)
+
+
+async def _states(bench: Bench, probe: Probe) -> list[Criteria]:
+    """The criteria after the reset and after each action of a solution."""
+    ops: list[Request] = [Op.reset(0, probe.seed), Op.criteria(0)]
+    for action in probe.actions:
+        ops += [Op.step(0, action), Op.criteria(0)]
+    return cast("list[Criteria]", (await bench.ask(ops, object))[1::2])
 
 
 def _check_start(start: Criteria) -> None:
@@ -226,6 +273,10 @@ def _check_order(states: Sequence[Criteria], calls: Sequence[int]) -> None:
             raise Refused(
                 "criterion_order", f"Instruction {number} counts as done, but its predicate is false."
             )
+        if done and after.current < len(after.met) and after.met[after.current]:
+            # True from the start is fine only where an earlier instruction undoes it.
+            code = "satisfied_at_start" if states[0].met[after.current] else "criterion_skipped"
+            raise Refused(code, f"Instruction {after.current + 1} is done already when it is given.")
     count = len(states[0].met)
     if (last := states[-1].current) < count:
         raise Refused("criterion_unreached", f"`solution` never fulfils instruction {last + 1} of {count}.")
@@ -239,9 +290,8 @@ async def _check_distractors(bench: Bench) -> None:
         spare = [f for f in map(_function, tools) if f["name"] not in used]
         ops: list[Request] = []
         for function in spare:
-            properties = function["parameters"].get("properties", {})
-            arguments = {k: _sample(s) for k, s in properties.items()}
-            ops += [Op.reset(0, probe.seed), Op.step(0, _call(function["name"], arguments)), Op.criteria(0)]
+            plain = call_text(function["name"], sample_arguments(function["parameters"]))
+            ops += [Op.reset(0, probe.seed), Op.step(0, plain), Op.criteria(0)]
         for function, state in zip(spare, (await bench.ask(ops, object))[2::3], strict=True):
             if cast(Criteria, state).current:
                 name = function["name"]

@@ -173,5 +173,5 @@ def at_once(sandbox: Sandbox, wanted: int = 8) -> int:
 
 def too_late(program: EnvProgram, sandbox: Sandbox, seconds: float) -> Verdict:
     """The verdict on a program that was not through after `seconds`."""
-    text = f"there was no verdict within validator.seconds ({seconds:g} s)"
+    text = f"There was no verdict within validator.seconds ({seconds:g} s); the program has to answer faster."
     return unjudged(program, sandbox.level, DEADLINE, DEADLINE, text)

@@ -187,8 +187,6 @@ def check_result(op: Request, raw: Any) -> OpResult:
             raise ProtocolError("an unknown fault")
         return ProgramFault(code, _text(raw.get("d"))[:MAX_DETAIL])
     if kind == "s":
-        return _step(raw)  # refuses it
-    if kind == "s":
         return _step(raw)
     if kind == "p":
         return _play(raw, op[4], op[5])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,6 +31,20 @@ def pool(folder: Path) -> Path:
         folder, Pool(programs, 40, {"model": "x"}, {p.id: Provenance({"skill": "s"}) for p in programs})
     )
     return folder
+
+
+def test_a_full_disk_is_one_sentence_and_leaves_no_half_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(fd: int, data: bytes) -> None:
+        os.write(fd, data[:10])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    whole = read_pool(pool(tmp_path / "pool"))
+    monkeypatch.setattr("spade.files._write_all", full)
+    with pytest.raises(InputError, match="the disk is full"):
+        export_pool(whole, tmp_path / "copy", "folder")
+    assert list((tmp_path / "copy" / "programs").iterdir()) == []
 
 
 # --- variety -------------------------------------------------------------------------------------------
@@ -104,7 +120,8 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path, capsys: pytest.Capt
 
 def test_diversity_of_copies_and_of_one() -> None:
     same = diversity([CODES[0]] * 4 + ["x = 1"])
-    assert same.vendi < 2.1
+    assert same.vendi < 2.1 and same.twins == 4
+    assert diversity(["x = 1", "y = 2"]).twins == 0 == diversity(["x = 1"]).twins
     assert diversity(["x = 1"]).vendi == 1.0
     assert math.isnan(diversity(["x = 1"]).mean_cosine)
     with pytest.raises(ValueError, match="no programs"):

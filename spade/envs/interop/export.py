@@ -11,7 +11,7 @@ from pathlib import Path
 from spade import __version__
 from spade.envs.pool import Pool, write_pool
 from spade.errors import InputError
-from spade.files import atomic_write
+from spade.files import atomic_write, make_folder
 
 TEMPLATES = Path(__file__).with_name("templates")
 FRAMEWORKS: Mapping[str, str] = {
@@ -65,7 +65,7 @@ def export_framework(pool: Pool, out: Path, framework: str, name: str | None = N
         for key, value in values.items():
             text = text.replace(f"@{key}@", value)
         path = out / Path(*(package if part == "PACKAGE" else part for part in place.parts))
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         atomic_write(path, text)
     inside = out / package
     atomic_write(inside / IDS, json.dumps(program_ids(pool), indent=1) + "\n")
