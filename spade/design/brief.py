@@ -5,8 +5,9 @@ Every attempt draws a fresh document and fresh exemplars, each from a generator 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from spade.config import Config, DesignConfig, VariantsConfig
@@ -79,60 +80,70 @@ def make_order(
 
     Raises InputError when even a brief without document and exemplars leaves no room to answer.
     """
-    design, renderer = cfg.design, chat.renderer
+    design = cfg.design
     step, slot, _ = at
     skills = active_skills(design, step)
     skill = skills[slot % len(skills)]
     document = corpus.draw()
-    exemplars = memory.draw(skill, child_rng(cfg.seed, "memory", *at), renderer.count)
+    exemplars = memory.draw(skill, child_rng(cfg.seed, "memory", *at), chat.renderer.count)
     task = child_rng(cfg.seed, "task", *at)
     domain, variant = "", ""
     if design.game_type == "tool_use":
         domain, variant = draw_task(design.domains, variant_weights(design.variants), task)
-    examples = () if document.id else ideas(skill, task)
-
-    def messages(text: str, shown: Sequence[Exemplar]) -> tuple[Message, ...]:
-        return designer_messages(
-            text,
-            skill,
-            design.game_type,
-            design.difficulty,
-            shown,
-            template,
-            terms=run_terms(cfg),
-            domain=domain,
-            variant=variant,
-            ideas=examples,
-        )
-
-    limit = max(chat.policy.context_length - design.max_tokens, chat.policy.context_length // 2)
-    text = renderer.truncate(document.text, design.document_tokens)
-    prompt = renderer.start(messages(text, exemplars), (), design.thinking)
-    while len(prompt) > limit and exemplars:
-        exemplars = exemplars[:-1]
-        prompt = renderer.start(messages(text, exemplars), (), design.thinking)
-    for _ in range(CUTS):
-        if len(prompt) <= limit or not text:
-            break
-        text = renderer.truncate(text, max(0, renderer.count(text) - (len(prompt) - limit)))
-        prompt = renderer.start(messages(text, exemplars), (), design.thinking)
-    if len(prompt) >= chat.policy.context_length:
-        raise InputError(
-            f"a brief alone takes {len(prompt)} tokens of the model's {chat.policy.context_length}; use "
-            "design.template=short or a model with a longer context"
-        )
-    told = messages(text, exemplars)
-    seed = child_seed(cfg.seed, "design", *at)
+    told = partial(
+        designer_messages,
+        skill=skill,
+        game_type=design.game_type,
+        difficulty=design.difficulty,
+        template=template,
+        terms=run_terms(cfg),
+        domain=domain,
+        variant=variant,
+        ideas=() if document.id else ideas(skill, task),
+    )
+    text, shown, prompt = _fitting(document.text, exemplars, told, chat, design)
+    messages, seed = told(text, exemplars=shown), child_seed(cfg.seed, "design", *at)
     brief = Brief(
-        id=content_id("\n".join([*(m.content for m in told), str(seed)])),
+        id=content_id("\n".join([*(m.content for m in messages), str(seed)])),
         skill=skill,
         game_type=design.game_type,
         difficulty=design.difficulty,
         document_id=document.id,
-        exemplar_ids=tuple(e.program_id for e in exemplars),
+        exemplar_ids=tuple(e.program_id for e in shown),
         seed=seed,
-        messages=told,
+        messages=messages,
         domain=domain,
         variant=variant,
     )
     return Order(brief, tuple(prompt), text)
+
+
+def _fitting(
+    document: str,
+    exemplars: tuple[Exemplar, ...],
+    told: Callable[..., tuple[Message, ...]],
+    chat: ChatPolicy,
+    design: DesignConfig,
+) -> tuple[str, tuple[Exemplar, ...], list[int]]:
+    """Document and exemplars as far as the prompt leaves room for an answer, and the prompt's tokens.
+
+    Exemplars are given up first, then the document. Raises InputError when the rest alone is too long.
+    """
+    renderer, context = chat.renderer, chat.policy.context_length
+    limit = max(context - design.max_tokens, context // 2)
+    text = renderer.truncate(document, design.document_tokens)
+    prompt = renderer.start(told(text, exemplars=exemplars), (), design.thinking)
+    while len(prompt) > limit and exemplars:
+        exemplars = exemplars[:-1]
+        prompt = renderer.start(told(text, exemplars=exemplars), (), design.thinking)
+    for _ in range(CUTS):
+        if len(prompt) <= limit or not text:
+            break
+        text = renderer.truncate(text, max(0, renderer.count(text) - (len(prompt) - limit)))
+        prompt = renderer.start(told(text, exemplars=exemplars), (), design.thinking)
+    if len(prompt) >= context:
+        raise InputError(
+            f"a brief alone takes {len(prompt)} tokens of the model's {context}; use "
+            "design.template=short or a model with a longer context"
+        )
+    return text, exemplars, prompt

@@ -24,21 +24,23 @@ from spade.design.admission import (
     Admission,
 )
 from spade.design.ask import ask, said, sampling
+from spade.design.attempts import (
+    accepted,
+    designer_trajectory,
+    program_in,
+    repairable,
+    round_metrics,
+    twin_id,
+)
 from spade.design.brief import Order, active_skills, make_order
 from spade.design.corpus import Corpus
-from spade.design.parse import extract_code
 from spade.design.prompts import choose_template
 from spade.design.variety import Quota, guide_scores, novelty
 from spade.envs.memory import Memory, Record
 from spade.envs.outline import outline
 from spade.rng import child_seed
 from spade.serving.policy import Completion
-from spade.types import (
-    Brief,
-    Design,
-    EnvProgram,
-    Trajectory,
-)
+from spade.types import Design, EnvProgram, StopReason
 
 if TYPE_CHECKING:
     from spade.envs.sandbox import Sandbox
@@ -123,7 +125,7 @@ class Designer:
             if sum(map(accepted, designs)) >= needed or not open_slots:
                 break
         self.tokens = sum(d.sampled_tokens for d in designs) + self.admission.tokens
-        self._metrics = _metrics(designs, lost)
+        self._metrics = round_metrics(designs, lost)
         return designs
 
     async def sample(self, step: int, count: int) -> list[Design]:
@@ -190,7 +192,9 @@ class Designer:
     def _read(self, order: Order, completion: Completion, step: int) -> Design:
         text = said(self.chat, completion.token_ids, self.cfg.design.thinking)
         program = program_in(text, order.brief, step)
-        return Design(order.brief, designer_trajectory(order.prompt_ids, completion), text, program, None)
+        trajectory = designer_trajectory(order.prompt_ids, completion)
+        cut_off = completion.stop is not StopReason.STOP
+        return Design(order.brief, trajectory, text, program, None, cut_off=cut_off)
 
     # --- judging ---------------------------------------------------------------------------------------
 
@@ -202,7 +206,7 @@ class Designer:
         verdicts = await self.admission.verdicts(programs, skills, quota)
         judged = [dataclasses.replace(d, verdict=v) for d, v in zip(designs, verdicts, strict=True)]
         turns = self.cfg.design.repair_turns
-        talks = [repair.Talk.of(d) for d in judged if turns and _repairable(d)]
+        talks = [repair.Talk.of(d) for d in judged if turns and repairable(d)]
         for turn in range(turns):
             moved = await self._repair([t for t in talks if not t.done], step, quota, turn)
             by_id = {t.design.brief.id: t for t in moved}
@@ -254,56 +258,3 @@ class Designer:
             if self.cfg.design.memory.enabled and outline(program.code):
                 row = Record(program.id, program.code, program.skill, None, None, None, step)
                 self.memory.add(dataclasses.replace(row, verdict=failed.code, detail=failed.detail))
-
-
-def accepted(design: Design) -> bool:
-    """Whether a design's program may be played."""
-    return design.verdict is not None and design.verdict.accepted
-
-
-def twin_id(design: Design) -> str | None:
-    """The program a refused duplicate equals; None for every other design."""
-    failed = design.verdict.failed if design.verdict is not None else None
-    return failed.detail if failed is not None and failed.code == DUPLICATE else None
-
-
-def designer_trajectory(prompt: Sequence[int], completion: Completion) -> Trajectory:
-    """The Designer's token stream: every completion token was sampled."""
-    return Trajectory(
-        role="designer",
-        prompt_ids=tuple(prompt),
-        completion_ids=completion.token_ids,
-        mask=(1,) * len(completion.token_ids),
-        logprobs=completion.logprobs_T,
-        weight_version=completion.weight_version,
-    )
-
-
-def program_in(text: str, brief: Brief, step: int) -> EnvProgram | None:
-    """The program a reply to a brief holds, or None."""
-    code = extract_code(text)
-    if code is None:
-        return None
-    return EnvProgram.of(
-        code, skill=brief.skill, game_type=brief.game_type, brief_id=brief.id, step=step, source="designer"
-    )
-
-
-def _repairable(design: Design) -> bool:
-    """Whether a repair could help: the validator refused the program, or there was none."""
-    failed = design.verdict.failed if design.verdict is not None else None
-    return failed is not None and (failed.code == NO_CODE or failed.code not in NO_LESSON)
-
-
-def _metrics(designs: Sequence[Design], lost: int) -> dict[str, float]:
-    """Numbers of one round that only the Designer knows; keys without meaning under the config are absent."""
-    out = {"designs_lost": float(lost)} if lost else {}
-    if repaired := sum(d.repaired for d in designs):
-        out["designs_repaired"] = float(repaired)
-    for name, values in (
-        ("novelty", [d.novelty for d in designs if d.novelty is not None]),
-        ("guide", [d.guide for d in designs if d.guide is not None]),
-    ):
-        if values:
-            out[name] = sum(values) / len(values)
-    return out

@@ -21,11 +21,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from spade.config import DesignConfig
 from spade.design.ask import ask, said, sampling
 from spade.design.prompts import guide_messages
-from spade.envs.fingerprint import NoveltyIndex, skeleton
-from spade.envs.memory import Memory
+from spade.envs.fingerprint import NoveltyIndex, shingles, skeleton
+from spade.envs.memory import Memory, similarity
 from spade.play.actions import last_box, strip_thoughts
 from spade.rng import child_seed
 from spade.types import Design, EnvProgram, Verdict
@@ -102,6 +105,12 @@ class Quota:
 def structure(code: str) -> str:
     """Short hash of what a program is apart from names and constants: its cluster."""
     return hashlib.sha256(skeleton(code).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def likeness(codes: Sequence[str]) -> NDArray[np.float64]:
+    """Jaccard indices of the runs of five code tokens of programs, shape (n, n): 1 on the diagonal."""
+    runs = [shingles(code) for code in codes]
+    return np.array([[similarity(a, b) for b in runs] for a in runs], dtype=np.float64)
 
 
 def novelty(code: str, memory: Memory) -> float:

@@ -26,6 +26,8 @@ class Baselines:
     def __init__(self, decay: float) -> None:
         self.decay = decay
         self.means: dict[str, float] = {}
+        self.latest: dict[str, float] = {}
+        """Those moved in the latest step, for the metrics; not part of the state."""
 
     def update(self, returns: Mapping[str, Sequence[float]]) -> dict[str, float]:
         """Take the returns of one step by key; the new baselines of these keys. Keys without plays are
@@ -39,7 +41,8 @@ class Baselines:
         for key in list(self.means)[: max(0, len(self.means) - CAPACITY)]:
             if key not in returns:
                 del self.means[key]
-        return {key: self.means[key] for key in returns if key in self.means}
+        self.latest = {key: self.means[key] for key in returns if key in self.means}
+        return self.latest
 
     def state_dict(self) -> dict[str, Any]:
         """Plain JSON values, in order of the latest update."""

@@ -3,7 +3,8 @@
 Pure functions over arrays, in nats; the trainer's lens (`spade.train.lens`) and the study (`spade.study`)
 both count with them. Axes: `_B` prompts, `_Y` all outputs of a prompt, `_S` samples, `_K` kinds.
 
-    exact        entropy, divergence, pass_at_k, support          from whole distributions
+    exact        entropy, divergence, pass_at_k, support,         from whole distributions
+                 coverage
     estimated    chain_rule, mean_nll, plug_in, miller_madow,     from samples
                  good_turing, sampled_pass_at_k
     running      Alarms                                           from one number after another
@@ -74,6 +75,14 @@ def support(
     a = (np.asarray(before_BY) > math.log(threshold)) & right_BY
     b = (np.asarray(after_BY) > math.log(threshold)) & right_BY
     return {"kept": int((a & b).sum()), "gained": int((b & ~a).sum()), "lost": int((a & ~b).sum())}
+
+
+def coverage(mixture_BY: npt.ArrayLike, logprobs_BY: npt.ArrayLike, ratio: float) -> float:
+    """P(mixture(y) / p(y) >= ratio) for y drawn from `mixture`, mean over prompts: the share of what the data
+    says that the model says at least `ratio` times less often (coverage profile, arXiv 2510.15020)."""
+    mixture, logp = np.asarray(mixture_BY, np.float64), np.asarray(logprobs_BY, np.float64)
+    rarer = np.log(np.maximum(mixture, 1e-300)) - logp >= math.log(ratio)
+    return float((mixture * rarer).sum(-1).mean())
 
 
 def mutual_information(logprobs_BY: npt.ArrayLike) -> float:

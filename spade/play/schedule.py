@@ -16,20 +16,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from spade.config import PlayConfig
 from spade.deadlines import in_time
 from spade.design.prompts import choose_template
-from spade.envs.contract import solution_actions
-from spade.envs.wire import Op, Request
-from spade.errors import BackendError, FaultCode, FaultKind, ProgramFault
+from spade.errors import BackendError, FaultKind
 from spade.play.episode import EpisodeState, Rules
+from spade.play.seats import Seat, seat_all
 from spade.serving.policy import Completion, Policy, SamplingParams
 from spade.types import EnvProgram, Episode, Fault, Instance
 
 if TYPE_CHECKING:
-    from spade.envs.sandbox import Sandbox, Worker
+    from spade.envs.sandbox import Sandbox
     from spade.serving.chat import ChatPolicy
 
 IN_FLIGHT = 128
@@ -112,94 +111,6 @@ def _chunks(states: Sequence[EpisodeState], rows: int, workers: int) -> Iterator
         yield chunk
 
 
-class _Seat:
-    """One worker and the episodes in it, numbered; remembers a kill, the cause of later losses."""
-
-    def __init__(self, program: EnvProgram) -> None:
-        self.program = program
-        self.uses_tools = program.game_type == "tool_use"
-        self.worker: Worker | None = None
-        self.states: list[EpisodeState] = []
-        self.broken: ProgramFault | None = None
-
-    def fault(self, error: ProgramFault) -> ProgramFault:
-        """The fault to report: once the program has brought its worker down, the rest follows from that."""
-        if error.kind is FaultKind.PROGRAM:
-            self.broken = self.broken or error
-            return error
-        return self.broken or error
-
-    async def open(self, sandbox: Sandbox, shared: bool) -> None:
-        """Start the worker, or take the one kept; on failure every episode here ends with a fault."""
-        try:
-            self.worker = await (sandbox.borrow if shared else sandbox.open)(self.program.code)
-        except ProgramFault as error:
-            for state in self.states:
-                state.fail_program("open", self.fault(error))
-
-    async def begin(self) -> None:
-        """Reset every episode."""
-        if self.worker is None:
-            return
-        calls = [Op.reset(i, state.instance.seed) for i, state in enumerate(self.states)]
-        if self.uses_tools:
-            calls += [Op.tools(i) for i in range(len(self.states))]
-        answers = await self._run(calls)
-        tools = answers[len(self.states) :] or [[]] * len(self.states)
-        for state, value, schemas in zip(self.states, answers[: len(self.states)], tools, strict=True):
-            if isinstance(value, ProgramFault):
-                state.fail_program("reset", self.fault(value))
-            elif isinstance(schemas, ProgramFault):
-                state.fail_program("tools", self.fault(schemas))
-            else:
-                state.begin(value, schemas)
-
-    async def ask_solutions(self) -> None:
-        """Note the reference solution of each fresh episode, for a privileged scripted policy."""
-        for i, state in enumerate(self.states):
-            if state.done or self.worker is None:
-                continue
-            try:
-                solution = await self.worker.solution(i)
-            except ProgramFault as error:
-                state.fail_program("solution", self.fault(error))
-                continue
-            state.solution = solution_actions(solution, state.program.game_type)
-
-    async def step(self, actions: Mapping[int, str]) -> None:
-        """Hand actions (by episode number) to the program; for tool use the results of calls come along."""
-        calls = [Op.step(i, action) for i, action in actions.items()]
-        if self.uses_tools:
-            calls += [Op.results(i) for i in actions]
-        answers = await self._run(calls)
-        results = answers[len(actions) :] or [[]] * len(actions)
-        for i, value, texts in zip(actions, answers[: len(actions)], results, strict=True):
-            broken = next((v for v in (value, texts) if isinstance(v, ProgramFault)), None)
-            if broken is not None:
-                self.states[i].fail_program("step", self.fault(broken))
-            else:
-                self.states[i].observe(value, texts)
-
-    async def close(self) -> None:
-        """Stop the worker."""
-        if self.worker is not None:
-            await self.worker.close()
-            self.worker = None
-
-    async def keep(self, sandbox: Sandbox) -> None:
-        """Leave the worker, without the instances of these episodes, to the program's next ones."""
-        worker, self.worker = self.worker, None
-        if worker is not None:
-            await worker.batch([Op.drop(i) for i in range(len(self.states))])
-            await sandbox.give_back(worker)
-
-    async def _run(self, calls: Sequence[Request]) -> list[Any]:
-        """Many calls into one worker in one message; each result is a value or a ProgramFault."""
-        if self.worker is None:
-            return [self.broken or ProgramFault(FaultCode.LOST, "the worker is gone") for _ in calls]
-        return list(await self.worker.batch(calls))
-
-
 async def _lockstep(
     chunk: Sequence[EpisodeState],
     policy: Policy,
@@ -209,7 +120,7 @@ async def _lockstep(
     again: Collection[str],
 ) -> None:
     """Play one chunk to the end, all live episodes one turn at a time; keep the workers of `again`."""
-    seats, place = _seat(chunk, shared)
+    seats, place = seat_all(chunk, shared)
     try:
         await asyncio.gather(*(seat.open(sandbox, shared) for seat in seats))
         await asyncio.gather(*(seat.begin() for seat in seats))
@@ -227,23 +138,8 @@ async def _lockstep(
         await asyncio.gather(*(seat.close() for seat in seats))
 
 
-def _seat(states: Sequence[EpisodeState], shared: bool) -> tuple[list[_Seat], dict[int, tuple[_Seat, int]]]:
-    """Workers for a chunk, and for each state (by `id`) its worker and number there."""
-    seats: list[_Seat] = []
-    by_program: dict[str, _Seat] = {}
-    place: dict[int, tuple[_Seat, int]] = {}
-    for state in states:
-        seat = by_program.get(state.program.id) if shared else None
-        if seat is None:
-            seat = by_program[state.program.id] = _Seat(state.program)
-            seats.append(seat)
-        place[id(state)] = (seat, len(seat.states))
-        seat.states.append(state)
-    return seats, place
-
-
 async def _one_turn(
-    live: Sequence[EpisodeState], policy: Policy, place: Mapping[int, tuple[_Seat, int]]
+    live: Sequence[EpisodeState], policy: Policy, place: Mapping[int, tuple[Seat, int]]
 ) -> None:
     """Generate one reply for every live episode, then step all programs."""
     asked = [(state, request) for state in live if (request := state.request()) is not None]
@@ -254,7 +150,7 @@ async def _one_turn(
     else:
         prompts = [prompt for _, (prompt, _) in asked]
         answers = await policy.generate(prompts, [params for _, (_, params) in asked])
-    moves: dict[int, tuple[_Seat, dict[int, str]]] = {}
+    moves: dict[int, tuple[Seat, dict[int, str]]] = {}
     for (state, _), completions in zip(asked, answers, strict=True):
         action = state.reply(completions[0])
         if action is not None:
@@ -277,10 +173,10 @@ async def _free_running(
     """Play all episodes concurrently, `IN_FLIGHT` at a time; a worker lives as long as its episodes."""
     gate = asyncio.Semaphore(IN_FLIGHT)
     rooms = asyncio.Semaphore(sandbox.cfg.max_workers)
-    seats, place = _seat(states, shared)
+    seats, place = seat_all(states, shared)
     lost: list[BackendError] = []
 
-    async def seat_life(seat: _Seat) -> None:
+    async def seat_life(seat: Seat) -> None:
         async with rooms:
             try:
                 await seat.open(sandbox, shared)

@@ -27,8 +27,8 @@ TREND = (
     ("accept_rate", "designs accepted"),
     ("oracle_turns", "turns of a solution"),
     ("turns", "turns of a play"),
-    ("learner/agent/entropy", "Agent entropy"),
-    ("learner/designer/entropy", "Designer entropy"),
+    ("learner/entropy/agent", "Agent entropy"),
+    ("learner/entropy/designer", "Designer entropy"),
     ("seconds", "seconds a step"),
 )
 """Metrics shown as a trend, where a run has them."""
@@ -99,7 +99,7 @@ def run_text(record: RunRecord, rows: Sequence[Row], checkpoints: Sequence[str])
         f"GPU {', '.join(machine.get('gpus') or []) or 'none'}; sandbox {record.sandbox_level or 'unknown'}",
         "versions": ", ".join(f"{name} {text}" for name, text in record.versions.items()),
         "checkpoints": ", ".join(checkpoints) or "none",
-        "ledger": ", ".join(f"{k} {short(v)}" for k, v in record.ledger.items()),
+        "ledger": ", ".join(f"{k} {v:,.0f}" for k, v in record.ledger.items()),
         "scores": ", ".join(f"{k} {short(v)}" for k, v in record.scores.items()),
     }
     lines = [f"{title:<12}{text}" for title, text in head.items() if text]

@@ -33,7 +33,7 @@ def check_run(cfg: Config) -> None:
             raise ConfigError(found)
     if cfg.train.source == "self_play":
         check_roles(cfg)
-        for found in (_hints(cfg), _groups(cfg), _optimisers(cfg)):
+        for found in (_hints(cfg), _returns(cfg), _groups(cfg), _optimisers(cfg)):
             if found:
                 raise ConfigError(found)
 
@@ -59,6 +59,15 @@ def _hints(cfg: Config) -> str:
         )
     if cfg.hints.train == "true":
         return "hints.train is true, but play.hinted_plays is 0, so no hinted play is there to train on"
+    return ""
+
+
+def _returns(cfg: Config) -> str:
+    if cfg.play.returns == "progress" and cfg.design.game_type == "tool_use":
+        return (
+            "play.returns is progress, but tool-use programs pay nothing before the last answer, so there is "
+            "no progress to count; use play.returns=outcome"
+        )
     return ""
 
 

@@ -20,25 +20,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from spade.config import Config
-from spade.design.corpus import Corpus
+from spade.design.ask import said
 from spade.design.parse import defines_env, extract_code
-from spade.learn.entropy import (
-    EXPLAINED,
-    Alarms,
-    chain_rule,
-    good_turing,
-    miller_madow,
-    sampled_pass_at_k,
-    token_mean,
-)
-from spade.learn.episodes import episode_credits
-from spade.play.schedule import play
-from spade.rng import child_rng, child_seed
-from spade.serving.policy import SamplingParams
-from spade.train.groups import play_seed
-from spade.train.record import samples_of
-from spade.train.source import World, returns
-from spade.types import EnvProgram, Episode, EpisodeEnd, Instance, Sample, from_json, to_json
+from spade.learn.entropy import EXPLAINED, Alarms, chain_rule, token_mean
+from spade.train.probes import Probes, outcomes, play_samples
+from spade.train.source import World
+from spade.types import Sample, from_json, to_json
 
 if TYPE_CHECKING:
     from spade.learn.learner import Learner
@@ -46,10 +33,6 @@ if TYPE_CHECKING:
 
 REFERENCE_WEIGHTS = 50_000_000
 """Largest start model of which a copy is kept unless the config says so."""
-TEXT_TOKENS = 64
-"""Tokens of a text elsewhere."""
-WON = 0.5
-"""Return from which a play counts as a success in pass@k."""
 
 
 class EntropyLens:
@@ -58,11 +41,10 @@ class EntropyLens:
     def __init__(self, world: World, roles: Roles) -> None:
         self.world, self.roles = world, roles
         self.cfg: Config = world.cfg
+        self.probes = Probes(world, roles)
         self.frozen: dict[str, list[Sample]] = {}
         """Samples of the start policy, by role; `logprobs` are the start's."""
         self.alarms: dict[str, Alarms] = {"agent": Alarms(), "designer": Alarms()}
-        self._programs: list[EnvProgram] | None = None
-        self._texts: list[Sample] | None = None
         self._start: Learner | None = None
         self._said: set[str] = set()
 
@@ -74,7 +56,7 @@ class EntropyLens:
         new = False
         for role in self._roles():
             if role not in self.frozen and (mine := [s for s in samples if s.role == role and any(s.mask)]):
-                self.frozen[role], new = self._freeze(role, mine), True
+                self.frozen[role], new = self.probes.contexts(role, mine), True
         return await self._measure(step) if new else {}
 
     async def after(
@@ -133,26 +115,12 @@ class EntropyLens:
 
     async def _designs(self) -> dict[str, float]:
         """Fresh designs for the frozen briefs."""
-        frozen, cfg = self.frozen.get("designer"), self.cfg
+        frozen = self.frozen.get("designer")
         if not frozen:
             return {}
-        chat, lens = self.roles.designer, cfg.train.lens
-        prompts = [s.prompt_ids for s in frozen for _ in range(lens.samples)]
-        params = [
-            SamplingParams(
-                max_tokens=cfg.design.max_tokens,
-                temperature=cfg.design.temperature,
-                stop_token_ids=chat.renderer.stop_token_ids,
-                seed=child_seed(cfg.seed, "lens", "design", i),
-            )
-            for i in range(len(prompts))
-        ]
-        rows = [row[0] for row in await chat.policy.generate(prompts, params)]
-        samples = [
-            Sample(tuple(p), r.token_ids, (1,) * len(r.token_ids), r.logprobs_T, 0.0, "designer")
-            for p, r in zip(prompts, rows, strict=True)
-        ]
-        codes = [extract_code(chat.renderer.text(r.token_ids)) for r in rows]
+        samples = await self.probes.designs(frozen)
+        chat, thinking = self.roles.designer, self.cfg.design.thinking
+        codes = [extract_code(said(chat, s.completion_ids, thinking)) for s in samples]
         readable = [c for c in codes if c is not None and defines_env(c)]
         return {
             **self._of_samples("designer", samples),
@@ -162,28 +130,13 @@ class EntropyLens:
 
     async def _plays(self) -> dict[str, float]:
         """Plays of unseen programs, always the same ones."""
-        programs, cfg = self._unseen(), self.cfg
-        if not programs:
+        programs, episodes = self.probes.programs(), await self.probes.plays()
+        if not episodes:
             return {}
-        seeds = range(cfg.train.lens.plays)
-        instances = [
-            Instance(p.id, play_seed(cfg.seed, "lens", "play", p.id, j)) for p in programs for j in seeds
-        ]
-        by_id = {p.id: p for p in programs}
-        root = child_seed(cfg.seed, "lens")
-        episodes = await play(
-            instances, by_id, self.roles.agent, self.world.sandbox, cfg.play, seed=root,
-            template=cfg.design.template,
-        )  # fmt: skip
-        credits = [
-            c
-            for number, e in enumerate(e for e in episodes if e.end is not EpisodeEnd.FAULT)
-            for c in episode_credits(
-                e, 0.0, e.instance.program_id, number, game_type=by_id[e.instance.program_id].game_type,
-                mask_truncated="none", mask_malformed=False,
-            )
-        ]  # fmt: skip
-        return {**self._of_samples("agent", samples_of(credits)), **_outcomes(programs, episodes)}
+        return {
+            **self._of_samples("agent", play_samples(programs, episodes)),
+            **outcomes(programs, episodes),
+        }
 
     def _of_samples(self, role: str, samples: Sequence[Sample]) -> dict[str, float]:
         """Entropies along fresh samples, and the divergence of the present policy from the start."""
@@ -211,19 +164,10 @@ class EntropyLens:
 
     def _elsewhere(self) -> dict[str, float]:
         """Accuracy and mean negative log-probability of the next token of texts a run does not train."""
-        if self._texts is None:
-            rng = child_rng(self.cfg.seed, "lens", "texts")
-            documents = list(Corpus.load("builtin").documents)
-            chosen = rng.sample(documents, min(self.cfg.train.lens.prompts, len(documents)))
-            rows = [self.roles.agent.renderer.encode(d.text)[:TEXT_TOKENS] for d in chosen]
-            self._texts = [
-                Sample(tuple(r[:1]), tuple(r[1:]), (1,) * (len(r) - 1), (0.0,) * (len(r) - 1), 0.0, "agent")
-                for r in rows
-                if len(r) > 1
-            ]
-        if not self._texts:
+        texts = self.probes.texts()
+        if not texts:
             return {}
-        logprobs, _ = self.roles.learner.entropies(self._texts, 1.0)
+        logprobs, _ = self.roles.learner.entropies(texts, 1.0)
         flat = np.concatenate(logprobs)
         # a token that has more than half of the mass is certainly the most likely one
         return {"nll": float(-flat.mean()), "accuracy": float((flat > np.log(0.5)).mean())}
@@ -272,31 +216,6 @@ class EntropyLens:
     def _temperatures(self) -> dict[str, float]:
         return {"agent": self.cfg.play.temperature, "designer": self.cfg.design.temperature}
 
-    def _freeze(self, role: str, samples: Sequence[Sample]) -> list[Sample]:
-        """Some samples with different prompts."""
-        by_prompt = {s.prompt_ids: s for s in samples}
-        rng = child_rng(self.cfg.seed, "lens", "freeze", role)
-        return rng.sample(list(by_prompt.values()), min(self.cfg.train.lens.prompts, len(by_prompt)))
-
-    def _unseen(self) -> list[EnvProgram]:
-        """Programs of the embedded model's mechanics, no two alike; a run's Designer may invent the same."""
-        cfg = self.cfg
-        if self._programs is None:
-            from spade.embedded.mechanics import sample_program
-
-            rng = child_rng(cfg.seed, "lens", "programs")
-            kind = cfg.design.game_type
-            found: dict[str, EnvProgram] = {}
-            wanted = 0 if kind == "single_turn" else cfg.train.lens.programs
-            for _ in range(20 * wanted):
-                drawn = sample_program(rng, tools=kind == "tool_use")
-                program = EnvProgram.of(drawn.code, skill=drawn.mechanic.skill, game_type=kind, source="lens")
-                found.setdefault(program.id, program)
-                if len(found) == wanted:
-                    break
-            self._programs = list(found.values())
-        return self._programs
-
     def _reference(self) -> Learner | None:
         """The start model, loaded once; None if it is too large to keep."""
         wanted, learner = self.cfg.train.lens.reference, self.roles.learner
@@ -319,24 +238,3 @@ def open_lens(world: World, roles: Roles) -> EntropyLens | None:
     if not world.cfg.train.lens.every or not hasattr(roles.learner, "entropies"):
         return None
     return EntropyLens(world, roles)
-
-
-def _outcomes(programs: Sequence[EnvProgram], episodes: Sequence[Episode]) -> dict[str, float]:
-    """pass@k, answers and readability of plays."""
-    by_program = [[e for e in episodes if e.instance.program_id == p.id] for p in programs]
-    scored = [returns(mine) for mine in by_program if returns(mine)]
-    if not scored:
-        return {}
-    largest = min(len(r) for r in scored)
-    wins = [(sum(x >= WON for x in r), len(r)) for r in scored]
-    turns = [t for e in episodes for t in e.turns]
-    bad = sum(t.malformed for t in turns) + sum(e.end is EpisodeEnd.UNFINISHED for e in episodes)
-    answers = [[e.actions[0] if e.actions else "" for e in mine] for mine in by_program if mine]
-    return {
-        "return": float(np.mean([x for r in scored for x in r])),
-        "pass_1": float(np.mean([sampled_pass_at_k(w, n, 1) for w, n in wins])),
-        "pass_max": float(np.mean([sampled_pass_at_k(w, n, largest) for w, n in wins])),
-        "answer_entropy": float(np.mean([miller_madow(a) for a in answers])),
-        "answer_coverage": float(np.mean([good_turing(a) for a in answers])),
-        "off_grammar": bad / max(1, len(turns)),
-    }

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from spade.config import Config
-from spade.design.designer import accepted, twin_id
+from spade.design.attempts import accepted, twin_id
 from spade.learn.advantages import scaled_advantages
 from spade.learn.gate import gated
 from spade.learn.potential import SkillMeans

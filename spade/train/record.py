@@ -1,4 +1,4 @@
-"""What a step leaves behind: rows of the run's files, metrics, and samples for the learner."""
+"""What a step leaves behind: rows of the run's files, metrics, samples for the learner, and memories."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from spade.design.designer import DUPLICATE, accepted
+from spade.design.admission import DUPLICATE
+from spade.design.attempts import accepted
 from spade.design.hints import HintDraft
-from spade.design.variety import structure
+from spade.design.variety import likeness, structure
+from spade.envs.diversity import vendi_score
+from spade.envs.memory import Record
+from spade.envs.pool import PlayStats
 from spade.errors import FaultCode
 from spade.train.ledger import Ledger
 from spade.train.metrics import group_metrics, length_metrics, mean_or_none, skill_metrics
 from spade.train.source import faults, returns
-from spade.types import Credit, Design, Episode, Fault, Group, Sample, Scored
+from spade.types import Credit, Design, EnvProgram, Episode, Fault, Group, Sample, Scored
 
 
 def samples_of(credits: Sequence[Credit]) -> list[Sample]:
@@ -38,9 +42,20 @@ def samples_of(credits: Sequence[Credit]) -> list[Sample]:
 
 
 def sample_metrics(samples: Sequence[Sample]) -> dict[str, float]:
-    """Samples of a step by role."""
-    roles = Counter(s.role for s in samples)
-    return {f"samples/{role}": float(roles[role]) for role in ("agent", "designer")}
+    """Samples of a step by role, their advantages, and the Designer's part of the absolute ones."""
+    out: dict[str, float] = {}
+    mass: dict[str, float] = {}
+    for role in ("agent", "designer"):
+        mine = [s for s in samples if s.role == role]
+        out[f"samples/{role}"] = float(len(mine))
+        mass[role] = sum(abs(s.advantage) * s.weight for s in mine)
+        if mine:
+            values = [s.advantage for s in mine]
+            out[f"advantage/{role}_mean"] = float(np.mean(values))
+            out[f"advantage/{role}_std"] = float(np.std(values))
+    if mass["designer"]:
+        out["advantage/designer_share"] = mass["designer"] / sum(mass.values())
+    return out
 
 
 def episode_rows(step: int, groups: Sequence[Group]) -> list[dict[str, Any]]:
@@ -88,6 +103,8 @@ def play_metrics(
         "plays": len(plays),
         "return_plain": mean_or_none(flat),
         "return_hinted": mean_or_none(hinted),
+        "win_rate/plain": mean_or_none([float(r > 0) for r in flat]),
+        "win_rate/hinted": mean_or_none([float(r > 0) for r in hinted]),
         "informative_groups": mean_or_none([float(len(set(r)) > 1) for r in plain if r]),
         "turns": mean_or_none([float(len(e.turns)) for e in plays]),
         "timeouts": mean_or_none([0.0] * (len(plays) - len(lost)) + [float(out_of_time(f)) for f in lost]),
@@ -142,7 +159,8 @@ def design_metrics(designs: Sequence[Design], drafts: Sequence[HintDraft]) -> di
     codes = Counter(d.verdict.code for d in designs if d.verdict is not None)
     good = codes["accepted"]
     turns = [d.verdict.facts.get("oracle_turns", 0.0) for d in designs if accepted(d) and d.verdict]
-    made = [structure(d.program.code) for d in designs if accepted(d) and d.program is not None]
+    codes_made = [d.program.code for d in designs if accepted(d) and d.program is not None]
+    made = [structure(code) for code in codes_made]
     out = {
         "designs": float(len(designs)),
         "accept_rate": good / max(1, len(designs)),
@@ -152,14 +170,33 @@ def design_metrics(designs: Sequence[Design], drafts: Sequence[HintDraft]) -> di
     }
     if made:
         out |= {"structures": float(len(set(made))), "structure_share": len(set(made)) / len(made)}
+        vendi = vendi_score(likeness(codes_made))
+        out |= {"vendi": vendi, "vendi_share": vendi / len(made)}
     if turns:
         out["oracle_turns"] = float(np.mean(turns))
     sizes = [d.trajectory.sampled_tokens for d in designs]
     if sizes:
         out |= {"design_tokens/mean": float(np.mean(sizes)), "design_tokens/max": float(max(sizes))}
+        out["design_tokens/cut_off"] = sum(d.cut_off for d in designs) / len(designs)
     if drafts:
         out["hint_words"] = float(np.mean([len((d.text or "").split()) for d in drafts]))
         out["hints_usable"] = sum(d.check.ok for d in drafts) / len(drafts)
         refused = Counter(d.check.code for d in drafts if not d.check.ok)
         out |= {f"hints_refused/{code}": float(n) for code, n in sorted(refused.items())}
     return out
+
+
+def memory_record(step: int, program: EnvProgram, plain: Sequence[float], stats: PlayStats) -> Record:
+    """What the environment memory keeps of a program after its first plays (`plain`: their returns)."""
+    return Record(
+        program_id=program.id,
+        code=program.code,
+        skill=program.skill,
+        solve_rate=sum(r > 0 for r in plain) / len(plain),
+        mean_return=stats.mean_return,
+        regret=stats.regret,
+        step=step,
+        return_stderr=stats.return_stderr,
+        regret_stderr=stats.regret_stderr,
+        turns=stats.turns,
+    )

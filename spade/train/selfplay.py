@@ -7,26 +7,24 @@ show goes back to the Designer as the reward of its set, to the archive as prior
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from spade.design.designer import Designer, accepted
+from spade.design.attempts import accepted
+from spade.design.designer import Designer
 from spade.design.hints import HintDraft, write_hints
 from spade.design.writing import Writing
-from spade.envs.memory import Record
 from spade.envs.pool import PlayStats
 from spade.envs.pool_run import play_stats, record_designs, record_plays
-from spade.errors import FaultKind, ProgramFault
-from spade.learn.gate import best_arm, skill_gate
+from spade.errors import FaultKind
 from spade.learn.potential import SkillMeans
 from spade.learn.regret import paired_regret
 from spade.rng import child_rng, child_seed
-from spade.train.floor import SEEDS, blind_floor
-from spade.train.groups import play_seed
+from spade.train.floor import skill_gates
+from spade.train.heldout import heldout_programs
 from spade.train.pending import (
     Attempt,
     DesignSet,
@@ -37,10 +35,18 @@ from spade.train.pending import (
     set_rewards,
     set_to_json,
 )
-from spade.train.record import design_metrics, design_row
+from spade.train.record import design_metrics, design_row, memory_record
 from spade.train.replay import open_archive
-from spade.train.set_metrics import Paid, paid_metrics, reward_rows
-from spade.train.source import Arm, World, agent_credits, faults, returns, running_baselines
+from spade.train.set_metrics import Paid, paid_metrics, regret_metrics, reward_rows
+from spade.train.source import (
+    Arm,
+    World,
+    agent_credits,
+    baseline_metrics,
+    faults,
+    returns,
+    running_baselines,
+)
 from spade.types import Credit, EnvProgram, Group, Regret
 
 REGRET_MEMORY = 0.8
@@ -121,7 +127,8 @@ class SelfPlaySource:
         """Numbers of the latest step."""
         waiting = float(sum(len(s.attempts) for s in self.sets))
         sizes = {"archive": float(len(self.archive)), "designs_waiting": waiting}
-        return {**self._metrics, **sizes, **self.designer.metrics()}
+        baselines = baseline_metrics(self.cfg, self.baselines)
+        return {**self._metrics, **sizes, **baselines, **self.designer.metrics()}
 
     def state_dict(self) -> dict[str, Any]:
         """Designer, archive, pending sets and running numbers."""
@@ -229,10 +236,7 @@ class SelfPlaySource:
         if attempt is not None and first:
             attempt.gate = 1.0 if gate is None else gate
             if group.hinted:
-                hinted, unhinted = ([e.outcome for e in arm] for arm in (group.hinted, group.plain))
-                attempt.regret = paired_regret(hinted, unhinted[: len(hinted)])
-                if attempt.regret.n == 0:
-                    attempt.regret = None
+                attempt.regret = self._regret(group)
             if plain and not broken:
                 self._remember(step, group, attempt, plain)
         regret = attempt.regret if attempt is not None and first else None
@@ -240,62 +244,36 @@ class SelfPlaySource:
         if broken:
             self.archive.retire(group.program.id)
 
+    def _regret(self, group: Group) -> Regret | None:
+        """Paired regret of a new program; None when no pair has two scores. Pairs lost are counted."""
+        hinted, plain = ([e.outcome for e in arm] for arm in (group.hinted, group.plain))
+        regret = paired_regret(hinted, plain[: len(hinted)])
+        if regret.faults:
+            lost = self._metrics.get("regret_pairs_lost", 0.0) + regret.faults
+            self._metrics["regret_pairs_lost"] = lost
+        return regret if regret.n else None
+
     def _remember(self, step: int, group: Group, attempt: Attempt, plain: Sequence[float]) -> None:
         """What the first play of a program showed, for later briefs and beside the program on disk."""
-        program = group.program
-        stats = self._stats[program.id] = play_stats(group, attempt.regret)
-        self.designer.memory.add(
-            Record(
-                program_id=program.id,
-                code=program.code,
-                skill=program.skill,
-                solve_rate=sum(r > 0 for r in plain) / len(plain),
-                mean_return=stats.mean_return,
-                regret=stats.regret,
-                step=step,
-                return_stderr=stats.return_stderr,
-                regret_stderr=stats.regret_stderr,
-                turns=stats.turns,
-            )
-        )
+        stats = self._stats[group.program.id] = play_stats(group, attempt.regret)
+        self.designer.memory.add(memory_record(step, group.program, plain, stats))
 
     async def _gates(self, step: int, groups: Sequence[Group]) -> list[float]:
-        """Skill gate of each new program; 1 when the gate is off, 0 for a program that breaks in a replay."""
+        """Skill gate of each new program; 1 when the gate is off."""
         if not self.cfg.reward.skill_gate:
             return [1.0] * len(groups)
         with self.world.ledger.phase("floor"):
-            measured = await asyncio.gather(*(self._gate(step, g) for g in groups))
+            measured = await skill_gates(self.world, step, groups)
         if measured:
             self._metrics["gate"] = float(np.mean([gate for gate, _ in measured]))
             self._metrics["floor"] = float(np.mean([floor for _, floor in measured]))
         return [gate for gate, _ in measured]
 
-    async def _gate(self, step: int, group: Group) -> tuple[float, float]:
-        cfg, program = self.cfg.reward, group.program
-        seeds = [play_seed(self.cfg.seed, "floor", program.id, step, j) for j in range(SEEDS)]
-        plays = [*group.plain, *group.hinted]
-        try:
-            floor, floor_se = await blind_floor(program, plays, self.world.sandbox, seeds)
-        except ProgramFault as error:
-            # a program that breaks in a replay shows no skill; a worker lost otherwise measures nothing
-            return float(error.kind is FaultKind.INFRASTRUCTURE), 0.0
-        arms = [[e.outcome for e in arm] for arm in (group.plain, group.hinted) if arm]
-        best, best_se = best_arm(arms, cfg.gate_z)
-        gate = skill_gate(best, best_se, floor, floor_se, cfg.gate_margin, cfg.gate_width, cfg.gate_z)
-        return gate, floor
-
     def _note_regret(self, regrets: Sequence[Regret]) -> None:
-        if not regrets:
-            return
-        means = np.array([r.mean for r in regrets])
-        self._metrics["regret"] = float(means.mean())
-        self._metrics["regret_programs"] = float(len(means))
-        self._metrics["regret_floored"] = float(np.mean(means < 0))
-        if len(means) > 1:
-            self._metrics["regret_stderr"] = float(means.std(ddof=1) / np.sqrt(len(means)))
-        old = self.running_regret
-        new = float(means.mean())
-        self.running_regret = new if old is None else REGRET_MEMORY * old + (1 - REGRET_MEMORY) * new
+        self._metrics |= regret_metrics(regrets)
+        if "regret" in self._metrics:
+            old, new = self.running_regret, self._metrics["regret"]
+            self.running_regret = new if old is None else REGRET_MEMORY * old + (1 - REGRET_MEMORY) * new
 
     def _agent_credits(self, step: int, groups: Sequence[Group]) -> list[Credit]:
         train = self.cfg.hints.train
@@ -322,13 +300,3 @@ class SelfPlaySource:
             self._metrics |= self.skill_means.metrics()
             self._metrics |= {f"skill_slow/{s}": slow for s, (_, slow) in self.skill_means.means.items()}
         return credits
-
-
-def heldout_programs() -> dict[str, EnvProgram]:
-    """Programs of the held-out suite, which no design may equal; empty when they are not installed."""
-    try:
-        from spade.embedded.heldout import heldout_programs as listed
-    except ImportError:
-        return {}
-    programs = [EnvProgram.of(row.code, source="heldout") for row in listed()]
-    return {p.id: p for p in programs}

@@ -1,4 +1,4 @@
-"""Numbers about design sets whose window is over: what was seen, what was paid for it."""
+"""Numbers about designs: the regret of new programs; what sets whose window is over showed and were paid."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from spade.config import Config
 from spade.learn.regret import plateau
 from spade.learn.rewards import regret_part
 from spade.train.pending import Attempt, DesignSet
+from spade.types import Regret
 
 Paid = tuple[DesignSet, Mapping[int, float], Sequence[float]]
 """A set, the reward of each attempt that has one, by its number, and their advantages in that order (none
@@ -43,6 +44,24 @@ def reward_rows(
         }
         for i, attempt in enumerate(made.attempts)
     ]
+
+
+def regret_metrics(regrets: Sequence[Regret]) -> dict[str, float]:
+    """The measured regrets of the programs that are new in a step; empty without any.
+
+    `regret_stderr` is the standard error of their mean over programs.
+    """
+    if not regrets:
+        return {}
+    means = np.array([r.mean for r in regrets])
+    out = {
+        "regret": float(means.mean()),
+        "regret_programs": float(len(means)),
+        "regret_floored": float(np.mean(means < 0)),
+    }
+    if len(means) > 1:
+        out["regret_stderr"] = float(means.std(ddof=1) / np.sqrt(len(means)))
+    return out
 
 
 def _known(value: float) -> float | None:
@@ -78,7 +97,8 @@ def _skill_rewards(paid: Sequence[Paid]) -> dict[str, float]:
     for made, by_number, _ in paid:
         for i, reward in by_number.items():
             by_skill[made.attempts[i].skill or "none"].append(reward)
-    return {f"skill/{skill}/reward": float(np.mean(values)) for skill, values in sorted(by_skill.items())}
+    out = {f"skill/{skill}/reward": float(np.mean(values)) for skill, values in sorted(by_skill.items())}
+    return out | {f"skill/{skill}/paid": float(len(values)) for skill, values in sorted(by_skill.items())}
 
 
 def _window(judged: Sequence[Attempt], cfg: Config) -> dict[str, float]:

@@ -80,7 +80,8 @@ class EnvSource(Protocol):
 Arm = Literal["plain", "hinted"]
 
 SourceFactory = Callable[[World], EnvSource]
-"""What the registry's `source` rows point to."""
+"""What the registry's `source` rows point to. One with an attribute `check` is asked before a run folder is
+made: `check(cfg)` raises ConfigError or InputError for what would fail later."""
 
 
 def returns(episodes: Sequence[Episode]) -> list[float]:
@@ -96,6 +97,16 @@ def faults(episodes: Sequence[Episode]) -> list[Fault]:
 def running_baselines(cfg: Config) -> Baselines:
     """The memory of the `ema` and `rae` advantages; part of a source's state."""
     return Baselines(cfg.learner.ema_decay if cfg.learner.advantage == "ema" else cfg.learner.rae_decay)
+
+
+def baseline_metrics(cfg: Config, baselines: Baselines) -> dict[str, float]:
+    """Running baselines of the latest step: by arm and skill (`rae`), or their mean by arm (`ema`)."""
+    if cfg.learner.advantage == "rae":
+        return {f"baseline/{key}": value for key, value in sorted(baselines.latest.items())}
+    by_arm: dict[str, list[float]] = {}
+    for key, value in sorted(baselines.latest.items()):
+        by_arm.setdefault(key.rpartition("/")[2], []).append(value)
+    return {f"baseline/{arm}": sum(values) / len(values) for arm, values in by_arm.items()}
 
 
 def agent_credits(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import ast
 import importlib.util
 import json
 import os
@@ -9,6 +11,8 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +74,54 @@ def test_help_lists_every_verb_with_a_phrase(capsys: Capture) -> None:
     for verb, (_, phrase) in main.VERBS.items():
         assert f"  {verb} " in text and phrase in text
     assert main.main([]) == 2
+
+
+def arguments(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Action]]:
+    """Every argument of a verb, or of the verbs below it, with the words that lead there."""
+    below = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    for child in (child for action in below for child in action.choices.values()):
+        yield from arguments(child)
+    if not below:
+        yield from ((parser.prog, action) for action in parser._actions)
+
+
+@pytest.mark.parametrize("verb", main.VERBS)
+def test_every_argument_of_every_verb_is_explained(verb: str) -> None:
+    found = list(arguments(main.parser_of(verb)))
+    assert [(where, action.dest) for where, action in found if not action.help] == []
+    asked = {where for where, action in found if action.dest == "json"}
+    assert asked == {where for where, _ in found}, "every verb takes --json"
+
+
+def test_options_and_positionals_may_come_in_any_order_below_a_verb_too() -> None:
+    args = main.parser_of("pool").parse_args(["import", "a", "--out", "b", "validator.floor_max=0.3"])
+    assert (args.source, args.out, args.overrides) == (Path("a"), Path("b"), ["validator.floor_max=0.3"])
+    args = main.parser_of("config").parse_args(["show", "demo", "--json", "seed=1"])
+    assert (args.config, args.overrides, args.json) == ("demo", ["seed=1"], True)
+
+
+def test_stages_that_are_built_in_are_listed(capsys: Capture) -> None:
+    assert main.main(["list", "stages", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert next(iter(listed)) == "screen" and listed["judge"] == "spade.envs.judge:judge"
+
+
+def test_a_record_that_is_none_says_what_it_lacks(capsys: Capture) -> None:
+    Path("r").mkdir()
+    Path("r/run.json").write_text('{"id": "x"}')
+    assert failed(capsys, "run", "show", "r") == "spade: r/run.json is not a run record (it has no kind)"
+
+
+def test_a_refusal_of_the_system_is_one_sentence(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> None:
+        raise PermissionError(13, "Permission denied", name)
+
+    monkeypatch.setattr(tools, "config_names", lambda: refuse("configs"))
+    sentence = failed(capsys, "list", "configs")
+    assert sentence.startswith("spade: the system refuses: configs: Permission denied")
+    monkeypatch.setenv("SPADE_DEBUG", "1")
+    with pytest.raises(PermissionError):
+        main.main(["list", "configs"])
 
 
 def test_version(capsys: Capture) -> None:
@@ -437,3 +489,16 @@ def test_doctor_tries_a_chat_template(monkeypatch: pytest.MonkeyPatch, capsys: C
     assert main.main(["doctor", "--model", "embedded"]) == 0
     assert "append-only" in capsys.readouterr().out
     assert "no chat template" in failed(capsys, "doctor", "--model", "scripted:null")
+
+
+def test_slips_of_programs_that_are_read_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    slip = "x = 1if True else 2"
+    parser = argparse.ArgumentParser()
+    parser.set_defaults(handler=lambda args: len(ast.parse(slip).body) - 1)
+    monkeypatch.setattr(main, "parser_of", lambda verb: parser)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        ast.parse(slip)
+        assert [w.category for w in seen] == [SyntaxWarning]
+        assert main.main(["pool"]) == 0
+    assert len(seen) == 1

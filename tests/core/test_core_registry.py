@@ -69,6 +69,9 @@ def test_file_form(tmp_path: Path) -> None:
     file.write_text("class Thing(:\n")
     with pytest.raises(InputError, match="line 1 is not valid Python"):
         registry.resolve("source", f"{file}:Thing")
+    file.write_text("value = nothing\n")
+    with pytest.raises(InputError, match="fails when imported"):
+        registry.resolve("source", f"{file}:Thing")
 
 
 def test_entry_points_join_and_clash(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,3 +86,9 @@ def test_entry_points_join_and_clash(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_closest() -> None:
     assert registry.closest("lrr", ["lr", "kl"]) == "lr"
     assert registry.closest("zzz", ["lr", "kl"]) is None
+
+
+def test_a_long_list_of_names_is_cut() -> None:
+    names = [f"task-{n:02}" for n in range(30)]
+    assert registry.suggestion("zzz", names).endswith("task-19 and 10 more")
+    assert registry.suggestion("zzz", ["a", "b"]) == "; known: a, b"

@@ -31,7 +31,7 @@ from spade.types import (
     Turn,
 )
 from tests.play.programs import GUESS
-from tests.train.scripted_world import guess_program, small_config
+from tests.train.scripted_world import World, guess_program, rows, small_config, train
 
 STREAM = Trajectory("designer", (1,), (2,), (1,), (-1.0,))
 
@@ -210,3 +210,39 @@ async def test_the_floor_tells_luck_from_skill() -> None:
         floor, error = await blind_floor(skill, wins, sandbox, seeds)
         assert floor < 0.4 and 0 < error < 0.2
         assert await blind_floor(skill, [], sandbox, seeds) == (0.0, 0.0)
+
+
+PAYS_ANYTHING = guess_program(30, 4).replace("float(done), done", "1.0 if done else 0.5, done")
+
+
+async def test_progress_that_blind_play_makes_as_well_is_part_of_the_floor() -> None:
+    program, seeds = EnvProgram.of(PAYS_ANYTHING), list(range(20))
+    async with await Sandbox.start(SandboxConfig()) as sandbox:
+        plays = [played(["40", "41"], Scored(0.5, False))]  # never right
+        floor, error = await blind_floor(program, plays, sandbox, seeds)
+        assert floor == 0.0 and error == pytest.approx(21**0.5 / 22**1.5)
+        floor, _ = await blind_floor(program, plays, sandbox, seeds, "progress")
+        assert floor == 0.5
+
+
+@pytest.mark.parametrize(("returns", "gate"), [("outcome", None), ("progress", 0.0)])
+def test_a_program_that_pays_for_anything_earns_nothing_by_progress(
+    tmp_path: Path, returns: str, gate: float | None
+) -> None:
+    """Its mean return of a half lies in the wanted band, whatever the player does."""
+    world = World()
+    world.design = lambda prompt: f"```python\n{PAYS_ANYTHING}```"  # type: ignore[method-assign]
+    world.play = lambda prompt: r"\boxed{40}"  # type: ignore[method-assign]
+    cfg = small_config(
+        tmp_path / "a",
+        play__returns=returns,
+        train__steps=1,
+        design__designs=1,
+        reward__type="solve_rate",
+        validator__stages={"contract": False, "rewards": False},
+    )
+    _, folder, _ = train(cfg, world)
+    (row,) = rows(folder, "metrics.jsonl")
+    (paid,) = rows(folder, "rewards.jsonl")
+    assert row["return_plain"] == (0.5 if gate == 0.0 else 0.0)
+    assert paid["reward"] == 0.0 and (gate is None or paid["gate"] == gate)

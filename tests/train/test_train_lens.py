@@ -13,8 +13,8 @@ from spade.errors import FaultKind
 from spade.interrupt import StopFlag
 from spade.learn.entropy import ALARMS
 from spade.runs import RunFolder
-from spade.train.lens import _outcomes
 from spade.train.loop import run_training
+from spade.train.probes import outcomes
 from spade.types import EnvProgram, Episode, EpisodeEnd, Fault, Instance, Scored, StopReason, Trajectory, Turn
 from tests.train.scripted_world import World, small_config, train
 from tests.train.test_train_metrics import unknown
@@ -113,7 +113,7 @@ def test_outcomes_of_plays_by_hand() -> None:
         *(episode(b, x, 0.0, malformed=x == "?") for x in ("1", "2", "2", "?")),
         *(episode(c, "1", None) for _ in range(4)),
     ]
-    found = _outcomes(programs, episodes)
+    found = outcomes(programs, episodes)
     assert found["pass_1"] == pytest.approx((0.25 + 0) / 2) and found["pass_max"] == pytest.approx(0.5)
     assert found["return"] == pytest.approx(1 / 8)
     assert found["off_grammar"] == pytest.approx(1 / 12)

@@ -85,6 +85,7 @@ def test_every_shipped_config_passes_the_checks(monkeypatch: pytest.MonkeyPatch)
             {"play__hinted_plays": 0, "reward__type": "solve_rate", "hints__train": True},
             r"hints\.train is true",
         ),
+        ({"play__returns": "progress", "design__game_type": "tool_use"}, r"use play\.returns=outcome"),
         ({"play__plays": 1, "play__hinted_plays": 1}, r"play\.plays is 1.*ema"),
         ({"learner__optimizer_per_role": False, "learner__designer_lr_factor": 0.5}, r"designer_lr_factor"),
         ({"design__policy": "separate", "learner__designer_weight": 0}, r"design\.policy=frozen"),

@@ -11,13 +11,20 @@ import pytest
 
 from spade.errors import FaultKind
 from spade.files import read_jsonl
+from spade.learn.baselines import Baselines
 from spade.learn.optimizers import SHARED
 from spade.learn.sums import MEANS, RoleSums, StepSums, batch_metrics
+from spade.report.charts import LENS, PANELS
+from spade.report.columns import COLUMNS
+from spade.report.summary import TREND
 from spade.train.metrics import group_metrics, length_metrics, skill_metrics
 from spade.train.pending import Attempt, DesignSet
-from spade.train.record import out_of_time
-from spade.train.set_metrics import early_and_late, paid_metrics, reward_rows
+from spade.train.record import design_metrics, out_of_time, sample_metrics
+from spade.train.set_metrics import early_and_late, paid_metrics, regret_metrics, reward_rows
+from spade.train.source import baseline_metrics
 from spade.types import (
+    Brief,
+    Design,
     EnvProgram,
     Episode,
     EpisodeEnd,
@@ -25,12 +32,15 @@ from spade.types import (
     Group,
     Instance,
     Regret,
+    Sample,
     Scored,
     StopReason,
     Trajectory,
     Turn,
+    Verdict,
 )
-from tests.train.scripted_world import World, guess_program, small_config, train
+from tests.play.programs import COUNT
+from tests.train.scripted_world import World, guess_program, rows, small_config, train
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "metrics.md"
@@ -93,6 +103,13 @@ def test_keys_of_the_real_learner_are_documented() -> None:
     assert unknown({"learner/nonsense", "skill/A/B/regret"}) == ["learner/nonsense", "skill/A/B/regret"]
 
 
+def test_every_key_that_a_report_shows_is_documented() -> None:
+    shown = {key for key, _ in TREND} | {column.key for column in COLUMNS}
+    shown |= {key for _, lines in PANELS for key, _ in lines} | {f"lens/agent/{name}" for name in LENS}
+    assert unknown(shown) == []
+    assert unknown({"learner/agent/entropy"})  # as the trend once called it
+
+
 STREAM = Trajectory("designer", (1,), (2,), (1,), (-1.0,), weight_version=3)
 
 
@@ -112,7 +129,9 @@ def test_numbers_of_paid_sets_by_hand(tmp_path: Path) -> None:
             "designer_age": 4.0,
             "window/unpaid": 0.25,
             "skill/A/reward": 1.0,
+            "skill/A/paid": 1.0,
             "skill/B/reward": 0.2,
+            "skill/B/paid": 2.0,
             "window/programs": 2.0,
             "window/plays": 8.0,
             "window/return": (0.75 + 0.25) / 2,
@@ -165,3 +184,67 @@ def test_numbers_of_plays_by_hand() -> None:
     outcome = groups[0].plain[2].outcome
     assert isinstance(outcome, Fault) and out_of_time(outcome)
     assert not out_of_time(Fault(FaultKind.PROGRAM, "step", "exception: cpu_limit"))
+
+
+def test_numbers_of_samples_and_regrets_by_hand() -> None:
+    def sample(role: str, advantage: float, weight: float = 1.0) -> Sample:
+        return Sample((1,), (2,), (1,), (-1.0,), advantage, role, weight)
+
+    found = sample_metrics([sample("agent", 1.0), sample("agent", -2.0), sample("designer", 0.5, 4.0)])
+    assert found == {
+        "samples/agent": 2.0,
+        "samples/designer": 1.0,
+        "advantage/agent_mean": -0.5,
+        "advantage/agent_std": 1.5,
+        "advantage/designer_mean": 0.5,
+        "advantage/designer_std": 0.0,
+        "advantage/designer_share": 2 / 5,
+    }
+    assert sample_metrics([]) == {"samples/agent": 0.0, "samples/designer": 0.0}
+    regrets = regret_metrics([Regret(0.5, 0.1, 4, 0), Regret(-0.1, 0.1, 4, 1)])
+    assert regrets == pytest.approx(
+        {"regret": 0.2, "regret_programs": 2.0, "regret_floored": 0.5, "regret_stderr": 0.3}
+    )
+    assert "regret_stderr" not in regret_metrics([Regret(0.5, 0.1, 4, 0)]) and regret_metrics([]) == {}
+
+
+@pytest.mark.parametrize("kind", ["ema", "rae"])
+def test_running_baselines_are_shown_by_arm_or_skill(tmp_path: Path, kind: str) -> None:
+    cfg = small_config(tmp_path, learner__advantage=kind)
+    keys = ("a/plain", "b/plain", "a/hinted") if kind == "ema" else ("plain/A", "plain/B", "hinted/A")
+    baselines = Baselines(0.5)
+    baselines.update({keys[0]: [9.0]})
+    baselines.update(dict(zip(keys, ([1.0], [0.0, 0.5], [1.0]), strict=True)))
+    found = baseline_metrics(cfg, baselines)
+    if kind == "ema":
+        assert found == {"baseline/hinted": 1.0, "baseline/plain": (5.0 + 0.25) / 2}
+    else:
+        assert found == {"baseline/hinted/A": 1.0, "baseline/plain/A": 5.0, "baseline/plain/B": 0.25}
+    assert unknown(found) == [] and baseline_metrics(cfg, Baselines(0.5)) == {}
+
+
+def test_variety_and_cut_off_replies_of_a_design_step() -> None:
+    brief = Brief("b", "A", "multi_turn", "medium", "", (), 0, ())
+
+    def design(code: str | None, cut_off: bool = False) -> Design:
+        program = None if code is None else EnvProgram.of(code)
+        verdict = Verdict("", program is not None, (), "", "")
+        return Design(brief, STREAM, "", program, verdict, cut_off=cut_off)
+
+    guess = guess_program(9, 4)
+    alike = design_metrics([design(guess), design(guess_program(8, 4)), design(guess)], [])
+    other = design_metrics([design(guess), design(COUNT), design(None, cut_off=True)], [])
+    assert alike["structures"] == 1 and 1.0 < alike["vendi"] < 1.5 < 1.9 < other["vendi"] <= 2.0
+    assert other["vendi_share"] == other["vendi"] / 2
+    assert (alike["design_tokens/cut_off"], other["design_tokens/cut_off"]) == (0.0, 1 / 3)
+    assert design_metrics([design(guess), design(guess)], [])["vendi"] == pytest.approx(1.0)
+
+
+def test_a_run_shows_win_rates_and_running_baselines(tmp_path: Path) -> None:
+    _, folder, _ = train(small_config(tmp_path / "a", train__steps=1, learner__advantage="rae"), World())
+    (row,) = rows(folder, "metrics.jsonl")
+    episodes = rows(folder, "episodes.jsonl")
+    for arm, hinted in (("plain", False), ("hinted", True)):
+        won = [e["value"] > 0 for e in episodes if e["hinted"] is hinted]
+        assert row[f"win_rate/{arm}"] == pytest.approx(sum(won) / len(won))
+    assert "regret_pairs_lost" not in row and any(key.startswith("baseline/plain/") for key in row)

@@ -95,6 +95,7 @@ def test_nobody_pays_for_plays_lost_to_the_machinery(tmp_path: Path, monkeypatch
     (row,) = (r for r in rows(folder, "rewards.jsonl") if r["program"] == unlucky[0])
     assert row["kind"] == "accepted" and row["plays"] == 0 and not row["broken"]
     assert row["reward"] is row["advantage"] is row["regret"] is None
+    assert rows(folder, "metrics.jsonl")[0]["regret_pairs_lost"] == cfg.play.hinted_plays
     paid = [r for r in rows(folder, "rewards.jsonl") if r["reward"] is not None]
     assert len(paid) == sum(s.role == "designer" for s in learner.seen) == len(by_design(folder)) - 1
     assert not any(unlucky[0] in s.group for s in learner.seen)
