@@ -2,14 +2,16 @@
 
     python benchmarks/idle.py                                        # the embedded model, ten steps of `demo`
     python benchmarks/idle.py demo train.staleness=1 train.steps=10  # one step off: update beside generation
-    python benchmarks/idle.py smollm2 train.steps=2 --bar 0.10
+    python benchmarks/idle.py smollm2-plays --bar 0.10               # SmolLM2-135M, fetched before
 
 Runs the training loop as `spade train CONFIG key=value ...` does, in a temporary folder, and notes when the
-engine's thread computes (sampling, scoring) and when the learner updates. *Idle* is the wall time between the
-first and the last of these spans in which none is open: design validation, steps of the environments, Python
-between turns, checkpoints. Processor seconds of that time come beside it: engine, learner, the rest of the
-process, and the sandbox's workers. On a busy machine a span lasts longer than its work, and so does a gap;
-the processor seconds hold. Linux only.
+engine's thread computes (sampling, scoring) and when the learner does (the update, and the entropies of the
+lens). *Idle* is the wall time between the first and the last of these spans in which none is open: design
+validation, steps of the environments, Python between turns, checkpoints, weights on their way to the engine.
+Each idle second is put down to the stage that had begun last. Loading the models and evaluating come before
+and after, and do not count. Processor seconds come beside: engine, learner, the rest of the process, and the
+sandbox's workers. On a busy machine a span lasts longer than its work, and so does a gap; the processor
+seconds hold. Linux only.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +33,18 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from machine import Load, machine, tree_seconds
 
+LONGEST = 8
+"""Gaps that are listed one by one."""
+
 
 class Spans:
-    """When calls of watched methods were under way, and the processor time of their threads."""
+    """When calls of watched methods were under way, and the processor time of their threads; and when stages
+    of the run were."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.spans: list[tuple[float, float]] = []
+        self.stages: list[tuple[float, float, str]] = []
         self.wall: dict[str, float] = {}
         self.cpu: dict[str, float] = {}
         self.before: tuple[float, float] | None = None
@@ -60,33 +69,71 @@ class Spans:
 
         setattr(owner, method, timed)
 
-    def union(self) -> float:
-        """Wall time in which at least one span was open."""
-        total, until = 0.0, float("-inf")
-        for start, end in sorted(self.spans):
-            total += max(0.0, end - max(start, until))
+    def watch_stages(self, ledger: type) -> None:
+        """Note every stage that a ledger times from now on."""
+        inner: Callable[..., Any] = ledger.phase  # type: ignore[attr-defined]
+
+        @contextmanager
+        def timed(itself: Any, name: str) -> Iterator[None]:
+            start = time.perf_counter()
+            try:
+                with inner(itself, name):
+                    yield
+            finally:
+                self.stages.append((start, time.perf_counter(), name))
+
+        ledger.phase = timed  # type: ignore[attr-defined]
+
+    def gaps(self) -> list[tuple[float, float, str]]:
+        """Times between the first and the last span in which none was open, with the stage that had begun
+        last; cut where stages begin and end."""
+        found: list[tuple[float, float]] = []
+        spans = sorted(self.spans)
+        until = spans[0][1]
+        for start, end in spans:
+            if start > until:
+                found.append((until, start))
             until = max(until, end)
-        return total
+        edges = sorted({edge for start, end, _ in self.stages for edge in (start, end)})
+        out: list[tuple[float, float, str]] = []
+        for begin, end in found:
+            cuts = [begin, *(e for e in edges if begin < e < end), end]
+            out += [(a, b, self._stage((a + b) / 2)) for a, b in pairwise(cuts)]
+        return out
+
+    def _stage(self, at: float) -> str:
+        return max(((s, name) for s, e, name in self.stages if s <= at < e), default=(0.0, "between"))[1]
 
     def whole(self) -> float:
         """From the first beginning to the last end."""
         return max(e for _, e in self.spans) - min(s for s, _ in self.spans)
 
 
-def measure(config: str, overrides: list[str]) -> dict[str, Any]:
-    """Train and return the split."""
-    from spade.config_load import load_config
-    from spade.interrupt import StopFlag
+def watched() -> Spans:
+    """Spans of everything that computes with a model here, from now on: the engine, the learner's update, and
+    the passes of the learner that the entropy lens asks for."""
     from spade.learn.trainer import CompactLearner
-    from spade.runs import RunFolder
     from spade.serving.running import Rows
     from spade.serving.slots import SlotEngine
-    from spade.train.loop import run_training
+    from spade.train.ledger import Ledger
 
     spans = Spans()
     spans.watch(Rows, "advance", "generate")
     spans.watch(SlotEngine, "score", "score")
     spans.watch(CompactLearner, "step", "learn")
+    spans.watch(CompactLearner, "entropies", "lens")
+    spans.watch_stages(Ledger)
+    return spans
+
+
+def measure(config: str, overrides: list[str]) -> dict[str, Any]:
+    """Train and return the split."""
+    from spade.config_load import load_config
+    from spade.interrupt import StopFlag
+    from spade.runs import RunFolder
+    from spade.train.loop import run_training
+
+    spans = watched()
     with tempfile.TemporaryDirectory() as scratch:
         cfg = load_config(config, [*overrides, f"out={scratch}/run"])
         folder = RunFolder.create_or_resume(cfg, "train", "benchmarks/idle.py")
@@ -104,7 +151,7 @@ def measure(config: str, overrides: list[str]) -> dict[str, Any]:
     return {
         "config": config, "overrides": overrides, "steps": summary["steps"],
         "sampled_tokens": summary["total_tokens"], "wall_seconds": round(spans.whole(), 2),
-        "idle_share": round(1 - spans.union() / spans.whole(), 4),
+        **idleness(spans),
         "wall_by_stage": {k: round(v, 2) for k, v in {**spans.wall, **phases}.items()},
         "cpu_seconds": {
             **{k: round(v, 2) for k, v in spans.cpu.items()},
@@ -116,15 +163,33 @@ def measure(config: str, overrides: list[str]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def idleness(spans: Spans) -> dict[str, Any]:
+    """The idle share, the seconds of it by stage, and the longest gaps with the second they began at."""
+    gaps = spans.gaps()
+    by_stage: dict[str, float] = {}
+    for start, end, stage in gaps:
+        by_stage[stage] = by_stage.get(stage, 0.0) + end - start
+    first = min(start for start, _ in spans.spans)
+    return {
+        "idle_share": round(sum(by_stage.values()) / spans.whole(), 4),
+        "idle_by_stage": {k: round(v, 2) for k, v in sorted(by_stage.items(), key=lambda row: -row[1])},
+        "longest_gaps": [
+            {"at": round(s - first, 2), "seconds": round(e - s, 2), "stage": stage}
+            for s, e, stage in sorted(gaps, key=lambda gap: gap[0] - gap[1])[:LONGEST]
+        ],
+    }
+
+
 def markdown(row: dict[str, Any]) -> str:
     """The lines of `docs/performance.md`."""
     cpu = ", ".join(f"{name} {value}" for name, value in row["cpu_seconds"].items())
+    gaps = ", ".join(f"{name} {value}" for name, value in row["idle_by_stage"].items() if value >= 0.1)
     return "\n".join(
         [
-            "| run | steps | wall | no model work | CPU seconds | model's share of CPU | others' cores |",
-            "|---|---|---|---|---|---|---|",
+            "| run | steps | wall | no model work | in it | CPU seconds | model's share | others' cores |",
+            "|---|---|---|---|---|---|---|---|",
             f"| `{' '.join([row['config'], *row['overrides']])}` | {row['steps']} | {row['wall_seconds']} s "
-            f"| {100 * row['idle_share']:.0f} % | {cpu} | {100 * row['model_share_of_cpu']:.0f} % "
+            f"| {100 * row['idle_share']:.1f} % | {gaps} | {cpu} | {100 * row['model_share_of_cpu']:.0f} % "
             f"| {row['others_cores']} |",
         ]
     )
@@ -140,7 +205,7 @@ def main() -> int:
     parser.add_argument("--markdown", action="store_true")
     args = parser.parse_args()
     overrides = args.overrides
-    if not any(o.startswith("train.steps=") for o in overrides):
+    if args.config == "demo" and not any(o.startswith("train.steps=") for o in overrides):
         overrides = [*overrides, "train.steps=10"]
     row = measure(args.config, [*overrides, "eval.at_end=false"])
     row |= {"machine": machine(), "bar": args.bar}

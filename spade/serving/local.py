@@ -126,12 +126,15 @@ class LocalPolicy:
     ) -> list[TokenScores]:
         """Log-probs of given completions, in order; `top` asks for the most likely tokens beside.
 
-        Raises `InputError` for an empty prompt, or when a prompt and its completion exceed the context by
-        more than the last token, which is not fed. The result of a row does not depend on its company.
+        Raises `InputError` for an empty prompt, an id that the model does not have, or when a prompt and its
+        completion exceed the context by more than the last token, which is not fed. The result of a row does
+        not depend on its company.
         """
         for prompt, completion in zip(prompts, completions, strict=True):
             if not prompt:
                 raise InputError("Tokens without a prompt before them cannot be scored.")
+            self._check_ids(prompt)
+            self._check_ids(completion)
             if len(prompt) + len(completion) - 1 > self.context_length:
                 raise InputError(
                     f"{len(prompt)} + {len(completion)} tokens do not fit a context of "
@@ -174,7 +177,16 @@ class LocalPolicy:
             )
         if params.max_tokens < 1:
             raise InputError(f"max_tokens must be at least 1, got {params.max_tokens}.")
-        return Request(tuple(prompt), params, uniforms(params.seed, sample, params.max_tokens))
+        self._check_ids(prompt)
+        room = min(params.max_tokens, self.context_length - len(prompt))
+        return Request(tuple(prompt), params, uniforms(params.seed, sample, room))
+
+    def _check_ids(self, ids: Sequence[int]) -> None:
+        """Raise `InputError` for an id the model does not have: in a batch it would end everybody's rows."""
+        vocab = self._engine.vocab
+        if ids and not 0 <= min(ids) <= max(ids) < vocab:
+            wrong = next(i for i in ids if not 0 <= i < vocab)
+            raise InputError(f"The token id {wrong} is none of the model's, which are 0 to {vocab - 1}.")
 
     # --- the engine's thread -------------------------------------------------------------------------
 

@@ -20,8 +20,9 @@ TopTokens = tuple[tuple[int, float], ...]
 class SamplingParams:
     """How to sample one completion.
 
-    `temperature` 0 means greedy. `seed` makes the completion depend on (weights, prompt, params) only;
-    None draws a fresh one. `stop_token_ids` end the completion and are kept as its last token.
+    `temperature` 0 means greedy, as does one below 1e-6. `seed` makes the completion depend on (weights,
+    prompt, params) only; None draws a fresh one. `stop_token_ids` end the completion and are kept as its last
+    token.
     `top_logprobs` asks for `Completion.top_T`: 0 for the sampled tokens alone, k for the k most likely, too.
     `stop_when` is called in the engine's thread after each token of a row with all its ids so far (a list
     that grows: neither keep nor change it); True ends the row with `StopReason.STOP`. Endpoints ignore it.

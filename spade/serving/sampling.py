@@ -12,6 +12,10 @@ from spade.serving.policy import SamplingParams, TopTokens
 
 BLOCK = 128
 """Weights are summed in blocks of this size, and only the block that is hit is looked at token by token."""
+COOLEST = 1e-6
+"""Temperatures below this are taken for 0: quotients would leave the range of float32."""
+LARGEST = 1 << 31
+"""No vocabulary is larger; a larger top-k leaves nothing out."""
 
 
 def uniforms(seed: int | None, sample: int, count: int) -> np.ndarray:
@@ -47,9 +51,10 @@ class Heat:
 
     def put(self, seat: int, params: SamplingParams) -> None:
         """Take the parameters of a row. Temperature 0 is greedy, and then log-probs are at temperature 1."""
-        self.greedy[seat] = params.temperature <= 0
-        self.temperature[seat] = 1.0 if params.temperature <= 0 else params.temperature
-        self.top_p[seat], self.top_k[seat] = params.top_p, max(0, params.top_k)
+        greedy = params.temperature < COOLEST
+        self.greedy[seat] = greedy
+        self.temperature[seat] = 1.0 if greedy else params.temperature
+        self.top_p[seat], self.top_k[seat] = params.top_p, min(LARGEST, max(0, params.top_k))
 
 
 def sample(

@@ -10,10 +10,11 @@ conversations that had to move are so up to rounding, since what was cached is c
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from spade.cluster import actor_on, connect, ray_errors
 from spade.errors import BackendError, SpadeError
@@ -35,17 +36,22 @@ class ShardEngine:
 
         self.policy: Any = engine_for(Path(path), cfg.model_copy(update={"shards": 0}))
 
-    async def facts(self) -> dict[str, Any]:
+    async def facts(self) -> dict[str, Any] | Failed:
         """What callers ask a policy about itself."""
         names = ("exact_tokens", "lockstep", "context_length", "max_rows")
-        return {name: getattr(self.policy, name) for name in names}
+        known = {name: getattr(self.policy, name) for name in names}
+        return {
+            **known,
+            "dtype": str(getattr(self.policy, "dtype", "")),
+            "engine": type(self.policy).__name__,
+        }
 
     async def call(self, name: str, *args: Any) -> Any:
         """A method of the policy; an error of SPADE's own as a value, since its class must survive."""
         try:
             return await getattr(self.policy, name)(*args)
         except SpadeError as error:
-            return Failed(type(error).__name__, str(error))
+            return Failed.of(error)
 
     async def load(self, named: Any, version: int) -> None:
         """Take new weights."""
@@ -57,6 +63,11 @@ class Failed:
 
     def __init__(self, kind: str, text: str) -> None:
         self.kind, self.text = kind, text
+
+    @classmethod
+    def of(cls, error: SpadeError) -> Failed:
+        """An error as a value."""
+        return cls(type(error).__name__, str(error))
 
     def error(self) -> SpadeError:
         """The error, to be raised."""
@@ -82,24 +93,30 @@ class ShardedPolicy:
         self.exact_tokens = bool(facts["exact_tokens"])
         self.lockstep = bool(facts["lockstep"])
         self.context_length = int(facts["context_length"])
-        self.max_rows = int(facts["max_rows"]) * len(engines)
+        self.engine_rows = int(facts["max_rows"])
+        self.max_rows = self.engine_rows * len(engines)
+        self.dtype, self.engine_name = str(facts["dtype"]), str(facts["engine"])
         self.stats = PolicyStats()
         self.version = 0
 
     @classmethod
-    async def open(cls, path: Path, cfg: ServingConfig) -> ShardedPolicy:
-        """Start `cfg.shards` engines, spread over the nodes. Raises InputError without Ray or a cluster, and
-        what opening the checkpoint raises."""
+    async def open(cls, path: Path, cfg: ServingConfig, kind: type = ShardEngine, *more: Any) -> Self:
+        """Start `cfg.shards` engines, spread over the nodes; each is a `kind(path, cfg, *more)`.
+
+        Raises InputError without Ray or a cluster, and what opening the checkpoint raises.
+        """
         nodes = await asyncio.to_thread(connect, f"serving.shards={cfg.shards}")
         gpus = 1.0 if cfg.device == "cuda" else 0.0
         engines = [
-            actor_on(ShardEngine, nodes[i % len(nodes)], str(path), cfg, gpus=gpus) for i in range(cfg.shards)
+            actor_on(kind, nodes[i % len(nodes)], str(path), cfg, *more, gpus=gpus) for i in range(cfg.shards)
         ]
         try:
-            facts = [await engine.facts.remote() for engine in engines]
+            facts = await asyncio.gather(*(engine.facts.remote() for engine in engines))
         except ray_errors() as error:
             last = str(error).strip().splitlines()[-1]
             raise BackendError(f"An engine of serving.shards={cfg.shards} does not start: {last}") from error
+        if failed := [fact for fact in facts if isinstance(fact, Failed)]:
+            raise failed[0].error()
         return cls(engines, facts[0])
 
     async def generate(
@@ -187,10 +204,17 @@ class ShardedPolicy:
 
     def _lose(self, number: int, error: BaseException) -> None:
         """Go on without an engine. Raises BackendError when it was the last."""
-        self._engines.pop(number, None)
+        known = self._engines.pop(number, None) is not None
         if not self._engines:
             last = str(error).strip().splitlines()[0]
             raise BackendError(f"Every engine of the Ray cluster is lost: {last}") from error
+        if known:
+            left = len(self._engines)
+            print(
+                f"serving: engine {number} of the Ray cluster is lost; {left} left.",
+                file=sys.stderr,
+                flush=True,
+            )
 
     async def _each(self, ask: Callable[[Any], Any]) -> list[tuple[int, Any]]:
         """What every engine answers, errors as values."""

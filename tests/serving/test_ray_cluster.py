@@ -21,7 +21,7 @@ from spade.envs.nodes import start_sandbox
 from spade.envs.sandbox import Sandbox
 from spade.envs.validate import validate
 from spade.envs.wire import Op
-from spade.errors import FaultCode, ProgramFault, SandboxError
+from spade.errors import FaultCode, InputError, ProgramFault, SandboxError
 from spade.play.schedule import play
 from spade.serving.launch import open_chat
 from spade.types import EnvProgram, Instance, Message, Scored, SuiteResult
@@ -49,7 +49,7 @@ def patiently(patch: pytest.MonkeyPatch) -> None:
     get_node = services.get_node
 
     def waiting(*args: Any) -> Any:
-        end = time.monotonic() + 300
+        end = time.monotonic() + 60
         while True:
             try:
                 return get_node(*args)
@@ -61,6 +61,17 @@ def patiently(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(services, "get_node", waiting)
 
 
+def added(cluster: Any, **settings: Any) -> Any:
+    """A node more. Ray gives the processes of a node fifteen seconds to start, or gives it up: try again."""
+    for attempt in range(4):
+        try:
+            return cluster.add_node(num_cpus=1, **settings)
+        except Exception as error:  # Ray raises no class of its own here
+            if attempt == 3 or "timed out" not in str(error):
+                raise
+    raise AssertionError("not reached")
+
+
 @pytest.fixture(scope="module")
 def head() -> Iterator[Any]:
     """A head node with this process on it."""
@@ -68,7 +79,8 @@ def head() -> Iterator[Any]:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("OMP_NUM_THREADS", "1")
         patiently(patch)
-        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "_system_config": DEATH})
+        made = Cluster()
+        added(made, include_dashboard=False, _system_config=DEATH)
         ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
         yield made
         ray.shutdown()
@@ -78,12 +90,18 @@ def head() -> Iterator[Any]:
 @pytest.fixture
 def cluster(head: Any) -> Iterator[Any]:
     """A second node; called, it is killed."""
-    second = head.add_node(num_cpus=1)
+    second = added(head)
     head.wait_for_nodes()
 
     def kill() -> None:
-        if second in head.worker_nodes:
-            head.remove_node(second, allow_graceful=False)
+        """Kill it and wait until the cluster knows: its workers outlive it for a moment, and answer."""
+        if second not in head.worker_nodes:
+            return
+        head.remove_node(second, allow_graceful=False)
+        end = time.monotonic() + 300
+        while sum(node["Alive"] for node in ray.nodes()) > 1:
+            assert time.monotonic() < end, "the cluster does not notice that a node is dead"
+            time.sleep(0.1)
 
     yield kill
     kill()
@@ -187,32 +205,115 @@ def _weights(folder: Path) -> Any:
     return load_file(folder / "model.safetensors")
 
 
-def test_an_evaluation_loses_no_item_with_a_node_and_has_none_twice(
-    cluster: Any, shipped_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from spade_evals.runner import Samples, run_eval
+SUITE = """
+import re
+from spade_evals.data import DataFile, Source
+from spade_evals.question import Grade, Question, QuestionSuite, Task
 
-    def rows(out: Path) -> list[Any]:
-        (file,) = out.glob("*.jsonl")
-        found = [json.loads(line) for line in file.read_text().splitlines()]
-        return [{k: v for k, v in row.items() if "seconds" not in k} for row in found]
+class Guess(Task):
+    name = "guess"
+    data = Source((DataFile("guess.jsonl", ""),), "made in the test", "1", "MIT", 0)
+    n = 3
+    max_tokens = 12
+    def read(self, rows):
+        return [Question(self.name, row["q"], row["a"]) for row in rows]
+    async def grade(self, answer, question, setting):
+        digits = re.findall(r"[0-9]", answer)
+        return Grade.of(bool(digits) and int(digits[0]) % 2 == question.reference, answer[:8])
+    def solution(self, question):
+        return str(question.reference)
+
+class Suite(QuestionSuite):
+    def __init__(self):
+        super().__init__("quiz", [Guess()], preset="smoke")
+"""
+
+
+def rows_in(out: Path) -> list[Any]:
+    """All rows of an evaluation but the times, in the order of items and samples."""
+    (file,) = out.rglob("*.jsonl")
+    found = [json.loads(line) for line in file.read_text().splitlines()]
+    plain = [{k: v for k, v in row.items() if "seconds" not in k} for row in found]
+    return sorted(plain, key=lambda row: (row["item_id"], row["sample"]))
+
+
+def scores_in(out: Path) -> Any:
+    (file,) = [f for f in out.rglob("*.json") if "result" in f.read_text()]
+    result = json.loads(file.read_text())["result"]
+    return result["score"], result["parts"], result["faults"], result["tokens"]
+
+
+@pytest.fixture(params=["heldout", "questions"])
+def evaluated(request: Any, shipped_model: Path, tmp_path: Path) -> Any:
+    """`evaluated(out, shards)`: a suite of games or of questions, on shards or, with 0, in this process."""
+    from spade_evals.question_run import Options
+    from spade_evals.runner import run_eval
 
     more: dict[str, Any] = {"limit": 24, "quiet": True, "seed": 1}
-    ref, plain = str(shipped_model), SandboxConfig()
-    run_eval(ref, "heldout", tmp_path / "a", serving=ServingConfig(max_rows=8), sandbox=plain, **more)
-    append, chunks = Samples.append, []
+    name = request.param
+    if name == "questions":
+        (tmp_path / "guess.jsonl").write_text(
+            "".join(json.dumps({"q": f"A number like {k}?", "a": k % 2}) + "\n" for k in range(8))
+        )
+        (tmp_path / "own_suite.py").write_text(SUITE)
+        name = f"{tmp_path}/own_suite.py:Suite"
+        more["options"] = Options(data_root=tmp_path, samples=3)
 
-    def killing(self: Any, found: Any) -> None:
-        append(self, found)
-        chunks.append(len(found))
-        if len(chunks) == 1:
-            cluster()
+    def run(out: Path, shards: int) -> Any:
+        serving = ServingConfig(max_rows=4, shards=shards)
+        return run_eval(str(shipped_model), name, out, serving=serving, sandbox=SandboxConfig(), **more)
 
-    monkeypatch.setattr(Samples, "append", killing)
-    serving = ServingConfig(max_rows=4, shards=2)
-    result = run_eval(ref, "heldout", tmp_path / "b", serving=serving, sandbox=SANDBOX, **more)
-    assert chunks == [8, 8, 8]
-    there = rows(tmp_path / "b")
-    assert Counter(row["item_id"] for row in there) == Counter({row["item_id"]: 1 for row in there})
-    assert there == rows(tmp_path / "a")
-    assert isinstance(result, SuiteResult) and not result.faults.get("infrastructure")
+    return run
+
+
+def after_writes(monkeypatch: pytest.MonkeyPatch, count: int, act: Any) -> None:
+    """`act` once, when the command has written rows `count` times."""
+    from spade_evals.answers import AnswerLog
+    from spade_evals.stored import Samples
+
+    writes = []
+
+    def patched(kept: Any) -> Any:
+        def write(self: Any, rows: Any) -> None:
+            kept(self, rows)
+            writes.append(rows)
+            if len(writes) == count:
+                act()
+
+        return write
+
+    monkeypatch.setattr(Samples, "append", patched(Samples.append))
+    monkeypatch.setattr(AnswerLog, "add", patched(AnswerLog.add))
+
+
+def test_an_evaluation_loses_no_item_with_a_node_and_has_none_twice(
+    cluster: Any, evaluated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluated(tmp_path / "a", 0)
+    after_writes(monkeypatch, 1, cluster)
+    report = evaluated(tmp_path / "b", 2)
+    there = rows_in(tmp_path / "b")
+    assert len(there) == 24 and there == rows_in(tmp_path / "a")
+    assert len({(row["item_id"], row["sample"]) for row in there}) == 24
+    assert scores_in(tmp_path / "b") == scores_in(tmp_path / "a")
+    result = report if isinstance(report, SuiteResult) else report.result
+    assert not result.faults.get("infrastructure")
+
+
+@pytest.mark.parametrize("evaluated", ["questions"], indirect=True)
+def test_an_evaluation_that_was_stopped_is_resumed_by_another_number_of_shards(
+    cluster: Any, evaluated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluated(tmp_path / "a", 0)
+
+    def stop() -> None:
+        raise InputError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        after_writes(patch, 2, stop)
+        with pytest.raises(InputError, match="the disk is full"):
+            evaluated(tmp_path / "b", 2)
+    assert 0 < len(rows_in(tmp_path / "b")) < 24
+    evaluated(tmp_path / "b", 1)
+    assert rows_in(tmp_path / "b") == rows_in(tmp_path / "a")
+    assert scores_in(tmp_path / "b") == scores_in(tmp_path / "a")

@@ -334,6 +334,8 @@ async def test_a_history_keeps_its_exact_tokens(tiny_server: Server) -> None:
         ({"temperature": 3}, "'temperature' is wrong"),
         ({"top_p": 0}, "'top_p' is wrong"),
         ({"max_tokens": 0}, "'max_tokens' is wrong"),
+        ({"max_tokens": 2**31}, "'max_tokens' is wrong"),
+        ({"top_k": 2**70}, "'top_k' is wrong"),
         ({"stop": [1]}, "'stop"),
         ({"stream_options": {"x": 1}}, "Unknown parameter 'stream_options.x'"),
         ({"messages": []}, "'messages' is wrong"),
@@ -356,6 +358,58 @@ async def test_what_is_not_supported_is_refused(tiny_server: Server, body: dict[
     assert got.status_code == 400 and error["type"] == "invalid_request_error"
     assert re.search(says, error["message"]), error["message"]
     assert error["message"].endswith(".") and "\n" not in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "says"),
+    [
+        (
+            "completions",
+            {"prompt": [5, 999_999]},
+            "The token id 999999 is none of the model's, which are 0 to",
+        ),
+        ("completions", {"prompt": [[5], [10**30]]}, "prompt must be a text, a list of token ids"),
+        (
+            "completions",
+            {"prompt": [5, 999_999], "max_tokens": 0, "echo": True, "logprobs": 1},
+            "The token id 999999 is none of the model's",
+        ),
+        ("completions", {"prompt": "a", "max_tokens": 10**30}, "'max_tokens' is wrong"),
+        ("completions", {"prompt": [[5]] * 33, "n": 128}, "ask for more than 4096 replies"),
+        (
+            "chat/completions",
+            {"messages": [{"role": "user", "content": "\ud800"}]},
+            "half of a surrogate pair",
+        ),
+    ],
+)
+async def test_a_bad_request_costs_nobody_else_an_answer(
+    tiny_server: Server, path: str, body: dict[str, Any], says: str
+) -> None:
+    _, url, _ = tiny_server
+    good = {"model": "m", "prompt": "a word", "max_tokens": 40, "seed": 3}
+    bad = json.dumps({"model": "m", **body}).encode()
+    async with httpx.AsyncClient(timeout=60) as http:
+        alone = (await http.post(f"{url}/completions", json=good)).json()
+        beside = asyncio.create_task(http.post(f"{url}/completions", json=good))
+        for _ in range(3):
+            got = await http.post(f"{url}/{path}", content=bad, headers={"content-type": "application/json"})
+            assert got.status_code == 400 and says in got.json()["error"]["message"], got.text
+        assert (await beside).json()["choices"] == alone["choices"]
+
+
+@pytest.mark.parametrize("temperature", [1e-300, 1e-45, 1e-30, 1e-7])
+async def test_a_temperature_next_to_nothing_is_greedy(tiny_server: Server, temperature: float) -> None:
+    _, url, _ = tiny_server
+    body = {"model": "m", "messages": ASK, "max_tokens": 8, "logprobs": True, "seed": 4}
+    async with httpx.AsyncClient(timeout=60) as http:
+        cold, greedy = [
+            (await http.post(f"{url}/chat/completions", json=body | {"temperature": t})).json()["choices"][0]
+            for t in (temperature, 0)
+        ]
+    assert cold["message"] == greedy["message"]
+    for one, other in zip(cold["logprobs"]["content"], greedy["logprobs"]["content"], strict=True):
+        assert one["logprob"] == pytest.approx(other["logprob"], abs=1e-4)  # bits depend on the company
 
 
 async def test_neutral_values_are_taken(tiny_server: Server) -> None:

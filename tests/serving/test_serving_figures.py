@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +90,31 @@ def test_idle_time_is_what_no_span_covers() -> None:
     spans.watch(Work, "do", "work")
     Work().do(0.01)
     assert len(spans.spans) == 1 and spans.wall["work"] >= 0.01
-    spans.spans = [(0.0, 2.0), (1.0, 3.0), (1.5, 1.6), (5.0, 6.0)]
-    assert spans.union() == pytest.approx(4.0) and spans.whole() == pytest.approx(6.0)
+    spans.spans = [(5.0, 6.0), (0.0, 2.0), (1.0, 3.0), (1.5, 1.6)]
+    assert spans.whole() == pytest.approx(6.0)
+    assert spans.gaps() == [(3.0, 5.0, "between")]
+    # design [1, 4) holds hints [3.5, 3.75): the stage that began last is what an idle second is put down to
+    spans.stages = [(3.5, 3.75, "hints"), (1.0, 4.0, "design")]
+    told = idle.idleness(spans)
+    assert told["idle_by_stage"] == {"between": 1.0, "design": 0.75, "hints": 0.25}
+    assert told["idle_share"] == pytest.approx(2 / 6, abs=1e-4)
+    assert told["longest_gaps"][0] == {"at": 4.0, "seconds": 1.0, "stage": "between"}
+    assert sum(gap["seconds"] for gap in told["longest_gaps"]) == pytest.approx(2.0)
+
+
+def test_stages_are_noted_with_their_names() -> None:
+    class Ledger:
+        @contextmanager
+        def phase(self, name: str) -> Iterator[str]:
+            yield name
+
+    spans = idle.Spans()
+    spans.watch_stages(Ledger)
+    with pytest.raises(KeyError), Ledger().phase("design"), Ledger().phase("hints"):
+        raise KeyError
+    assert [name for _, _, name in spans.stages] == ["hints", "design"]
+    (inner, inner_end, _), (outer, outer_end, _) = spans.stages
+    assert outer <= inner <= inner_end <= outer_end
 
 
 def test_the_cost_curves_are_measured(tmp_path: Path) -> None:

@@ -294,3 +294,18 @@ async def test_bfloat16_stays_close(llama: tuple[Path, Any]) -> None:
     assert 0 < sum(gaps) / len(gaps) < 0.25
     await policy.close()
     await policy.close()
+
+
+async def test_ids_of_another_model_and_endless_replies_are_refused_or_cut(llama: tuple[Path, Any]) -> None:
+    folder, _ = llama
+    policy = LocalPolicy.from_folder(folder, tiny.serving())
+    for ids in ([5, 10**6], [-1, 5]):
+        with pytest.raises(InputError, match=r"token id (1000000|-1) is none of the model's, which are 0 to"):
+            await policy.generate([[5], ids], SamplingParams(max_tokens=2))
+        with pytest.raises(InputError, match="is none of the model's"):
+            await policy.score([[5]], [ids])
+    few, endless = [SamplingParams(max_tokens=n, seed=1, top_k=k) for n, k in ((20, 0), (1 << 40, 1 << 70))]
+    short, long = flat(await policy.generate([[5, 6], [5, 6]], [few, endless]))
+    assert long.token_ids[: len(short.token_ids)] == short.token_ids
+    assert len(long.token_ids) == policy.context_length - 2 and long.stop is StopReason.CONTEXT
+    await policy.close()

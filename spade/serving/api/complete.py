@@ -20,6 +20,9 @@ from spade.serving.policy import Completion, SamplingParams, TokenScores, TopTok
 from spade.serving.stopping import Detokenizer, StopTexts, cut_at, overlap
 from spade.types import StopReason
 
+MAX_REPLIES = 4096
+"""Replies of one request, over all its prompts: a small body must not fill the memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -39,6 +42,11 @@ class CompletionJob:
         self.service, self.fields = service, fields
         renderer = service.chat.renderer
         said = read_prompts(fields.prompt)
+        if len(said) * fields.n > MAX_REPLIES:
+            raise ApiError(
+                f"{len(said)} prompts with n={fields.n} ask for more than {MAX_REPLIES} replies; send fewer "
+                "at once.", param="prompt",
+            )  # fmt: skip
         self.prompts = [renderer.raw_ids(p) if isinstance(p, str) else p for p in said]
         self.texts = [p if isinstance(p, str) else "".join(map(renderer.token_text, p)) for p in said]
         if not all(self.prompts):

@@ -23,7 +23,9 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 NESTED = ("stream_options", "chat_template_kwargs")
 
-Count = Annotated[StrictInt, Field(ge=1)]
+LARGEST = 2**31 - 1
+"""Numbers beyond this count nothing that exists."""
+Count = Annotated[StrictInt, Field(ge=1, le=LARGEST)]
 Words = Annotated[list[StrictStr], Field(max_length=16)]
 
 
@@ -49,7 +51,7 @@ class Common(BaseModel):
     n: Annotated[Count, Field(le=MAX_CHOICES)] = 1
     temperature: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)] = 1.0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    top_k: Annotated[StrictInt, Field(ge=-1)] = 0
+    top_k: Annotated[StrictInt, Field(ge=-1, le=LARGEST)] = 0
     """Not part of OpenAI's protocol; 0 and -1 switch it off."""
     seed: StrictInt | None = None
     stop: StrictStr | Words = []
@@ -82,7 +84,7 @@ class CompletionFields(Common):
     """`POST /v1/completions`."""
 
     prompt: StrictStr | list[Any]
-    max_tokens: Annotated[StrictInt, Field(ge=0)] = 16
+    max_tokens: Annotated[StrictInt, Field(ge=0, le=LARGEST)] = 16
     logprobs: Annotated[StrictInt, Field(ge=0, le=MAX_TOP)] | None = None
     echo: StrictBool = False
 
@@ -101,6 +103,9 @@ def read_fields(kind: type[F], body: bytes) -> F:
     """The fields of a request body. Raises ApiError 400 in one sentence."""
     try:
         value = json.loads(body, parse_constant=_no_constant)
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ApiError("The body holds half of a surrogate pair, which is no text.") from None
     except (ValueError, RecursionError):
         raise ApiError("The body is not valid JSON.") from None
     if not isinstance(value, dict):

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from spade.serving.api.errors import ApiError
-from spade.serving.api.fields import ChatFields
+from spade.serving.api.fields import LARGEST, ChatFields
 from spade.serving.thoughts import CLOSE_THOUGHT, OPEN_THOUGHT
 from spade.serving.wire import read_wire_calls
 from spade.types import Message
@@ -109,4 +109,4 @@ def read_prompts(prompt: str | list[Any]) -> list[str | list[int]]:
 
 
 def _is_id(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST
