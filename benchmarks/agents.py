@@ -24,7 +24,7 @@ from typing import Any
 from machine import Load, machine
 
 from spade.cli.data import split_root
-from spade_evals.grade.pool import Child
+from spade_evals.hosting.supervisor import Host
 from spade_evals.suites.bfcl.multi_turn import MultiTurn, in_steps
 from spade_evals.suites.bfcl.package import MULTI_TURN, Package, find_package
 
@@ -60,7 +60,7 @@ def played(agent: str, truth: list[list[str]]) -> list[list[list[str]]]:
 
 def ours(requests: list[dict[str, Any]]) -> tuple[float, list[bool]]:
     """Processor seconds of one warm process of ours, and its verdicts."""
-    child = Child("spade_evals.suites.bfcl.host")
+    child = Host("spade_evals.suites.bfcl.host")
     try:
         child.ask({"op": "check", **requests[0]}, 60.0)
         before = cpu_seconds(child.pid)

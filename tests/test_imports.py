@@ -24,6 +24,7 @@ PACKAGES = {
 }
 
 BASE = {"errors", "codec", "types", "rng", "__version__"}
+RECORDS = {"types_design", "types_learn", "types_play", "types_results", "types_text"}  # read through types
 CONFIG = {
     "config",
     "config_base",
@@ -47,7 +48,8 @@ ALLOWED: dict[str, set[str]] = {
     "_gymnasium": set(),
     "errors": set(),
     "codec": set(),
-    "types": {"errors", "codec"},
+    "types": {"errors", "codec"} | RECORDS,
+    **dict.fromkeys(RECORDS, {"errors", "codec"} | RECORDS),
     "rng": set(),
     **dict.fromkeys(CORE - BASE, CORE),
     "serving": CORE,
@@ -115,6 +117,7 @@ STANDARD_LIBRARY_ONLY = (
     "spade_evals.grade.calls",
     "spade_evals.grade.calls_reader",
     "spade_evals.grade.characters",
+    "spade_evals.hosting.serve",
     "spade_evals.suites.bfcl.host",
 )
 HEAVY = ("torch", "transformers", "tokenizers", "pandas", "scipy", "matplotlib", "datasets", "accelerate")

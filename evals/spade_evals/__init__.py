@@ -1,5 +1,5 @@
 """Evaluation of checkpoints on held-out tasks, and their comparison.
 
-`suite` says what an evaluation is, `runner` runs one, `stats` holds the statistics, `compare` aligns
+`suite` says what an evaluation is, `runner` runs some, `stats` holds the statistics, `compare` aligns
 several results by item, `render` prints them.
 """

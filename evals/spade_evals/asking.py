@@ -76,7 +76,10 @@ class Asker:
 
     async def run(self, questions: Sequence[Question]) -> None:
         """Ask for every sample that is missing. Raises BackendError when the engine fails for good."""
-        units = [(q, sample) for q in questions for sample in range(self.ask.n)]
+        await self.ask_units([(q, sample) for q in questions for sample in range(self.ask.n)])
+
+    async def ask_units(self, units: Sequence[Unit]) -> None:
+        """The same for these samples; the grid of an engine in lockstep begins at the first of them."""
         policy = self.setting.chat.policy
         await run_units(units, policy, self._missing, self._batch, self._single, IN_FLIGHT)
 

@@ -13,8 +13,10 @@ from typing import Any
 from spade import registry
 from spade.errors import InputError, SpadeError
 from spade_evals import data
+from spade_evals.fetching import fetch as fetch_files
 from spade_evals.harness.options import PREFIX
 from spade_evals.question import QuestionSuite, Task
+from spade_evals.suite import About
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +32,21 @@ class TaskEntry:
     present: bool
     access: str
     command: str
-    """Gets the data."""
+    """Gets or makes the data."""
+    usual: bool = False
+    """The size is the usual one; the data may make another number."""
 
 
 @dataclass(frozen=True, slots=True)
 class SuiteEntry:
-    """One suite. `problem` says why it cannot be imported; suites that are played have no tasks."""
+    """One suite. `problem` says why it cannot be imported or used."""
 
     name: str
     where: str
     preset: str = ""
     tasks: tuple[TaskEntry, ...] = ()
+    played: TaskEntry | None = None
+    """In place of tasks where programs are played, which have no data files."""
     problem: str = ""
 
 
@@ -54,9 +60,12 @@ class Catalogue:
     def __str__(self) -> str:
         lines = []
         for suite in self.suites:
+            rows = suite.tasks or (() if suite.played is None else (suite.played,))
             kind = f"preset {suite.preset}" if suite.tasks else suite.where
+            if [row.name for row in rows] == [suite.name] and suite.played:
+                kind = "played"
             lines.append(f"{suite.name}  {suite.problem or kind}")
-            lines += task_lines(suite.tasks)
+            lines += task_lines(rows)
         return "\n".join([*lines, f"data root: {self.root}"])
 
 
@@ -64,10 +73,14 @@ def task_lines(tasks: Sequence[TaskEntry]) -> list[str]:
     """Name, size, whether the data is present, licence and source of each task."""
     width = max((len(task.name) for task in tasks), default=0)
     return [
-        f"  {task.name:<{width}}  {f'{task.size:,}' if task.size else '?':>6}  "
+        f"  {task.name:<{width}}  {_size(task):>6}  "
         f"{'present' if task.present else 'absent ':<7}  {task.licence}; {task.source}"
         for task in tasks
     ]
+
+
+def _size(task: TaskEntry) -> str:
+    return f"{'~' * task.usual}{task.size:,}" if task.size else "?"
 
 
 def catalogue(root: Path | None = None) -> Catalogue:
@@ -78,8 +91,15 @@ def catalogue(root: Path | None = None) -> Catalogue:
 
 def _harness() -> SuiteEntry:
     """The suites that lm-evaluation-harness brings, all in one row."""
-    problem = "" if find_spec("lm_eval") else "needs the extra lm-eval: pip install 'spade-rl[lm-eval]'"
-    return SuiteEntry(f"{PREFIX}TASK[,TASK]", "any task of lm-evaluation-harness", problem=problem)
+    get, there = "pip install 'spade-rl[lm-eval]'", find_spec("lm_eval") is not None
+    row = TaskEntry(
+        "TASK", 0, "tasks of EleutherAI/lm-evaluation-harness, which fetches their data",
+        "the installed version", "MIT; every task's data has its own", there, "", get,
+    )  # fmt: skip
+    problem = "" if there else f"needs the extra lm-eval: {get}"
+    return SuiteEntry(
+        f"{PREFIX}TASK[,TASK]", "any task of lm-evaluation-harness", played=row, problem=problem
+    )
 
 
 def all_tasks() -> dict[str, Task]:
@@ -98,16 +118,21 @@ def all_tasks() -> dict[str, Task]:
 def fetch(name: str, root: Path | None = None, force: bool = False) -> list[Path]:
     """Bring the data of a task, or of all tasks of a suite, under the data root.
 
-    Raises InputError; see `data.fetch`.
+    Raises InputError; see `fetching.fetch`.
     """
     tasks = all_tasks()
     if name in tasks:
-        return data.fetch(tasks[name].data, name, root, force)
-    suite = question_suite(name) if name in registry.names("suite") else None
+        return fetch_files(tasks[name].data, name, root, force)
+    if name not in registry.names("suite"):
+        known = [*tasks, *registry.names("suite")]
+        raise InputError(f"unknown task '{name}'{registry.suggestion(name, known)}")
+    suite = question_suite(name)
     if suite is None:
-        raise InputError(f"unknown task '{name}'{registry.suggestion(name, tasks)}")
+        row = _played(name)
+        lack = f"; what it needs, comes by: {row.command}" if row is not None and not row.present else ""
+        raise InputError(f"the suite '{name}' is played and has no data to get{lack}")
     sources = {task.data.files: task.data for task in suite.tasks}  # tasks may share their files
-    return [path for source in sources.values() for path in data.fetch(source, name, root, force)]
+    return [path for source in sources.values() for path in fetch_files(source, name, root, force)]
 
 
 def question_suite(name: str) -> QuestionSuite | None:
@@ -137,13 +162,25 @@ def _entry(name: str, root: Path | None) -> SuiteEntry:
     except SpadeError as error:
         return SuiteEntry(name, where, problem=f"cannot be used: {error}")
     if suite is None:
-        return SuiteEntry(name, where)
+        return SuiteEntry(name, where, played=_played(name))
     return SuiteEntry(name, where, suite.preset, tuple(_task(task, root) for task in suite.tasks))
 
 
 def _task(task: Task, root: Path | None) -> TaskEntry:
     source = task.data
+    command = source.makes or f"spade data get {task.name}"
     return TaskEntry(
-        task.name, source.size, source.source, source.revision, source.licence,
-        data.present(source, root), source.access, f"spade data get {task.name}",
+        task.name, source.size or source.usual, source.source, source.revision, source.licence,
+        data.present(source, root), source.access, command, usual=not source.size,
     )  # fmt: skip
+
+
+def _played(name: str) -> TaskEntry | None:
+    """What a suite that is played says of itself; None where it says nothing."""
+    factory = registry.resolve("suite", name)
+    about = getattr(factory if inspect.isclass(factory) else _returns(factory), "about", None)
+    if not isinstance(about, About):
+        return None
+    return TaskEntry(
+        name, about.size, about.source, about.revision, about.licence, about.present(), "", about.command
+    )

@@ -9,12 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spade.files import atomic_write, read_jsonl, write_json
+from spade.files import atomic_write, make_folder, read_jsonl, write_json
 from spade.report.curves import RunSeries, draw_curves, draw_scores
 from spade.report.markdown import write_report
 from spade_evals import stats
 from spade_evals.passk import draw_pass_at_k
-from spade_evals.provenance import require_folder
 from spade_evals.render import to_csv, to_html, to_latex, to_markdown, to_terminal
 from spade_evals.results import EvalRun, documents
 
@@ -29,7 +28,9 @@ def claims(report: CompareReport) -> list[str]:
         if stats.SCORE in row.tests:
             c = report.comparison(row.label)
             interval = "" if math.isnan(c.low) else f", 95 % interval {c.low:+.3f} to {c.high:+.3f}"
-            out.append(f"**{c.name}**: {c.difference:+.3f} against {c.reference}{interval}: {c.words}.")
+            least, known = row.tests[stats.SCORE].detectable, c.low > 0 or c.high < 0
+            more = "" if known or math.isnan(least) else f" (one of {least:.3f} would be found 4 times in 5)"
+            out.append(f"**{c.name}**: {c.difference:+.3f} against {c.reference}{interval}: {c.words}{more}.")
     return out
 
 
@@ -92,7 +93,7 @@ def write_outputs(report: CompareReport, runs: Sequence[EvalRun], out: Path) -> 
 
     The plots: `curves.png` (training), `scores.png` (score against step and tokens), `passk.png`.
     """
-    require_folder(out)
+    make_folder(out)
     series = series_of(runs)
     pictures = {
         "Training": draw_curves(series, out / "curves.png") if series else None,

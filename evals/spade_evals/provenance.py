@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spade import __version__
-from spade.errors import InputError
 from spade.files import read_json, read_jsonl
 from spade.runs import RECORD, read_record
 from spade.types import Message, RunRecord, content_id
@@ -159,7 +158,7 @@ def setup_of(chat: ChatPolicy) -> dict[str, Any]:
     """
     policy = chat.policy
     known: dict[str, Any] = {
-        "engine": type(policy).__name__,
+        "engine": getattr(policy, "engine_name", type(policy).__name__),
         "spade": __version__,
         "dtype": str(getattr(policy, "dtype", "")),
         "context_length": policy.context_length,
@@ -179,12 +178,3 @@ def setup_of(chat: ChatPolicy) -> dict[str, Any]:
         "packages": packages,
         "notes": notes,
     }
-
-
-def require_folder(path: Path) -> Path:
-    """Make `path` a folder. Raises InputError when it cannot be one."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot make the folder {path}: {error.strerror}; use --out PATH") from error
-    return path

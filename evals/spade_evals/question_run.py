@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from spade.config import PlayConfig
 from spade.errors import InputError
-from spade.files import plain, read_json, write_json
+from spade.files import make_folder, plain, read_json, write_json
 from spade.report.progress import Counter, counter
 from spade.types import ItemResult, Scored
 from spade_evals.answers import Answer, AnswerLog, key_of
@@ -30,9 +30,11 @@ from spade_evals.dialogue_run import DialogueAsker
 from spade_evals.planning import Options as Options
 from spade_evals.planning import Plan, digest, planned
 from spade_evals.presets import Ask, load_preset
-from spade_evals.provenance import require_folder, setup_of
+from spade_evals.provenance import setup_of
 from spade_evals.question import Questions, QuestionSuite, Task
-from spade_evals.runner import FORMAT, Subject, task_name
+from spade_evals.shared import SharedAsker, SharedPolicy
+from spade_evals.stored import FORMAT
+from spade_evals.subject import Subject, task_name
 from spade_evals.suite import Setting, summarise
 from spade_evals.task_report import SuiteReport, TaskReport
 from spade_evals.users import OpenUser
@@ -77,7 +79,7 @@ async def ask_suite(
         bar = counter(len(plan.questions) * plan.ask.n, f"{plan.task.name} on {subject.ref}")
         with log, nullcontext() if quiet else bar as progress:
             await _regrade(plan, log, setting, everything=False)
-            asker = _asker(plan, setting, log, _Note(progress, log))
+            asker = _asker(run, plan, log, _Note(progress, log))
             try:
                 await asker.run(plan.questions)
             finally:
@@ -117,9 +119,11 @@ async def regrade_suite(
     return run.write(finished=True)
 
 
-def _asker(plan: Plan, setting: Setting, log: AnswerLog, note: OnAnswer) -> Asker | DialogueAsker:
+def _asker(run: _Run, plan: Plan, log: AnswerLog, note: OnAnswer) -> Asker | DialogueAsker | SharedAsker:
+    if isinstance(run.setting.chat.policy, SharedPolicy):
+        return SharedAsker(run.suite.name, plan, run.setting, run.options, log, note)
     kind: Any = DialogueAsker if isinstance(plan.task, DialogueTask) else Asker
-    made: Asker | DialogueAsker = kind(plan.task, plan.ask, setting, log, note)
+    made: Asker | DialogueAsker = kind(plan.task, plan.ask, run.setting, log, note)
     return made
 
 
@@ -144,7 +148,7 @@ async def _regrade(plan: Plan, log: AnswerLog, setting: Setting, everything: boo
 
 
 def _folder(out: Path, suite: QuestionSuite, subject: Subject, seed: int, options: Options) -> Path:
-    return require_folder(out / task_name(suite.name, subject, seed, options.limit))
+    return make_folder(out / task_name(suite.name, subject, seed, options.limit))
 
 
 class _Run:

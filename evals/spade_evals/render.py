@@ -79,6 +79,7 @@ def differences_frame(report: CompareReport) -> pd.DataFrame:
                 f"minus {c.reference}": f"{c.difference:+.3f}",
                 "95 % interval": "–" if math.isnan(c.low) else f"[{c.low:+.3f}, {c.high:+.3f}]",
                 "p (Holm)": p_value(test.p_holm),
+                "detectable": "–" if math.isnan(test.detectable) else f"{test.detectable:.3f}",
                 "gained/lost": f"{test.gained}/{test.lost}" if test.gained or test.lost else "–",
                 "in words": c.words,
             }
@@ -228,6 +229,7 @@ def to_csv(report: CompareReport) -> str:
                     "n": c.n if c else None,
                     "p": test.p if test else None,
                     "p_holm": test.p_holm if test else None,
+                    "detectable": test.detectable if test else None,
                     "words": c.words if c else None,
                 }
             )

@@ -12,7 +12,7 @@ from spade.errors import InputError
 from spade.files import path_inside, read_json, read_jsonl
 from spade.types import from_json
 from spade_evals.provenance import Origin, run_of
-from spade_evals.runner import FORMAT
+from spade_evals.stored import FORMAT
 
 PLACES = ("*.json", "*/run.json", "eval*/*.json", "eval*/*/run.json")
 """Where results lie below an evaluation or a run folder; suites of tasks have folders of their own."""
@@ -88,6 +88,14 @@ def expand(paths: Sequence[Path | str]) -> list[Path | str]:
         else:
             out.append(path)
     return out
+
+
+def not_evaluated(paths: Sequence[Path | str]) -> list[str]:
+    """A note on the runs in folders of runs that were not evaluated, hence are not compared."""
+    folders = [Path(path) for path in paths if Path(path).is_dir() and run_of(Path(path)) is None]
+    inside = sorted(child for folder in folders for child in folder.iterdir() if child.is_dir())
+    bare = [child.name for child in inside if run_of(child) == child and not documents(child)]
+    return [f"not evaluated, hence left out: {', '.join(bare)}"] if bare else []
 
 
 def _has_runs(folder: Path) -> bool:

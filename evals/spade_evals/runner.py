@@ -1,30 +1,30 @@
-"""Run a suite on a checkpoint: chunk by chunk, resumable, faults apart from scores.
+"""Run suites on a checkpoint: open the model once, hand every suite to what runs its kind.
 
-Two files are written into the output folder: `<task>.jsonl` with one line per item as chunks finish, and
-`<task>.json` with the result, its protocol and where the checkpoint comes from. Running the same command
-again plays only what is missing; samples of another protocol or checkpoint are moved aside, never mixed in.
-An infrastructure fault is not kept as an answer: such items are played again on the next run.
+    run_eval, run_suites ─► open the model ─┬► suite of tasks    ─► `spade_evals.question_run`
+                                            ├► suite of programs ─► `spade_evals.playing`
+                                            └► lm-eval:TASK      ─► `spade_evals.harness`
+
+All write as they go, and the same command again does only what is missing.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spade import registry
 from spade.config import PlayConfig, SandboxConfig, ServingConfig
-from spade.errors import ConfigError, FaultKind, InputError
-from spade.files import append_lines, cut_torn_line, plain, read_jsonl, write_json
-from spade.report.progress import Counter, counter
-from spade.types import Fault, Item, ItemResult, SuiteResult, from_json
+from spade.errors import ConfigError, InputError
+from spade.types import SuiteResult
 from spade_evals.harness.options import PREFIX, HarnessOptions
-from spade_evals.provenance import Origin, checkpoint_hash, origin_of, require_folder, run_of, step_of
-from spade_evals.suite import EvalProtocol, Setting, Suite, protocol_of, summarise
+from spade_evals.playing import evaluate as evaluate
+from spade_evals.playing import play_suite
+from spade_evals.stored import lost
+from spade_evals.subject import Subject as Subject
+from spade_evals.subject import subject_of as subject_of
 
 if TYPE_CHECKING:
     from spade.envs.sandbox import Sandbox
@@ -32,20 +32,6 @@ if TYPE_CHECKING:
     from spade_evals.question_run import Options
     from spade_evals.task_report import ListReport, SuiteReport
     from spade_evals.users import OpenUser
-
-FORMAT = "spade-eval-1"
-CHUNK = 128
-"""Items per chunk on an engine that does not say how many rows it takes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """The checkpoint under evaluation."""
-
-    ref: str
-    checkpoint: str
-    """Content hash of the weights, or of the reference's words."""
-    origin: Origin = field(default_factory=Origin)
 
 
 def run_eval(
@@ -63,7 +49,7 @@ def run_eval(
     harness: HarnessOptions | None = None,
     pool: Path | None = None,
 ) -> SuiteResult | SuiteReport:
-    """Evaluate the model `ref` on a suite and write the files named above into `out`.
+    """Evaluate the model `ref` on a suite and write its files into `out`.
 
     `seed` fixes items and sampling, so give every checkpoint the same one. `play` defaults to the neutral
     `PlayConfig()`; only its sampling and limits are used. A suite of tasks takes `options` instead and gives
@@ -74,9 +60,9 @@ def run_eval(
     """
     if suite_name.startswith(PREFIX):
         return _run_harness(ref, suite_name, Path(out), seed, limit, serving, quiet, harness)
-    suite = _suite(suite_name, pool)
-    job = Job(ref, Path(out), seed, limit, play or PlayConfig(), quiet, options)
-    return asyncio.run(_open_and_run(job, [suite], serving or ServingConfig(), sandbox or SandboxConfig()))[0]
+    suites = {suite_name: _suite(suite_name, pool)}
+    job = Job(ref, Path(out), seed, limit, play or PlayConfig(), quiet, options, pool)
+    return asyncio.run(_open_and_run(job, suites, serving or ServingConfig(), sandbox or SandboxConfig()))[0]
 
 
 def run_suites(
@@ -106,10 +92,8 @@ def run_suites(
     foreign = [name for name in names if name.startswith(PREFIX)]
     names = [name for name in names if name not in foreign]
     suites = {name: _suite(name, pool) for name in names if ":" in name or name in known}
-    job = Job(ref, Path(out), seed, limit, play or PlayConfig(), quiet, options)
-    results = asyncio.run(
-        _open_and_run(job, list(suites.values()), serving or ServingConfig(), sandbox or SandboxConfig())
-    )
+    job = Job(ref, Path(out), seed, limit, play or PlayConfig(), quiet, options, pool)
+    results = asyncio.run(_open_and_run(job, suites, serving or ServingConfig(), sandbox or SandboxConfig()))
     reports = tuple(
         r if isinstance(r, SuiteReport) else SuiteReport(r, complete=not lost(r)) for r in results
     )
@@ -156,15 +140,18 @@ class Job:
     play: PlayConfig
     quiet: bool
     options: Options | None
+    pool: Path | None = None
 
 
 async def _open_and_run(
-    job: Job, suites: Sequence[Any], serving: ServingConfig, sandbox: SandboxConfig
+    job: Job, named: Mapping[str, Any], serving: ServingConfig, sandbox: SandboxConfig
 ) -> list[SuiteResult | SuiteReport]:
     from spade.envs.nodes import start_sandbox
-    from spade.serving.launch import open_chat
+    from spade.serving.launch import open_chat, resolve_ref
+    from spade_evals.shared import open_shared, shared_user
     from spade_evals.users import open_user, wanted_user
 
+    suites = list(named.values())
     subject = subject_of(job.ref)
     # Nothing is generated for --regrade, so the model is not loaded.
     regrade = job.options is not None and job.options.regrade
@@ -172,10 +159,16 @@ async def _open_and_run(
     for suite in () if who or regrade else suites:
         if getattr(suite, "needs_user", False):
             suite.with_user(None)  # says so now, and not after the suites before it
-    chat = await open_chat("scripted:null" if regrade else job.ref, serving)
+    shared = bool(serving.shards) and not regrade and resolve_ref(job.ref).kind == "local"
+    if shared:
+        chat = await open_shared(job.ref, named, serving, sandbox, pool=job.pool, user=who)
+        sandbox = sandbox.model_copy(update={"nodes": "local"})  # the shards have their own
+    else:
+        chat = await open_chat("scripted:null" if regrade else job.ref, serving)
     user = None
     try:
-        user = await open_user(who, serving, (job.ref, chat)) if who else None
+        if who:
+            user = shared_user(chat) if shared else await open_user(who, serving, (job.ref, chat))
         async with await start_sandbox(sandbox) as box:
             return [await _run_one(suite, chat, box, subject, job, user) for suite in suites]
     finally:
@@ -213,173 +206,7 @@ async def _run_one(
         raise InputError(f"the suite '{suite.name}' is played, not graded, so it cannot be graded again")
     if getattr(suite, "needs_user", False):
         suite = suite.with_user(user)
-    result, report = await _evaluate(
+    result, report = await play_suite(
         chat, suite, box, job.out, subject, seed=job.seed, limit=job.limit, play=job.play, quiet=job.quiet
     )
     return report or result
-
-
-def lost(result: SuiteResult) -> int:
-    """Items that the machinery lost; the next run plays them again."""
-    return result.faults.get(FaultKind.INFRASTRUCTURE.value, 0)
-
-
-def subject_of(ref: str) -> Subject:
-    """Resolve a reference to its hash and training run. Raises InputError for an unknown one."""
-    from spade.serving.launch import resolve_ref
-
-    model = resolve_ref(ref)
-    step = step_of(model.path) if model.step is None else model.step
-    return Subject(ref, checkpoint_hash(model.path, ref), origin_of(run_of(model.path), step))
-
-
-async def evaluate(
-    chat: ChatPolicy,
-    suite: Suite,
-    sandbox: Sandbox,
-    out: Path,
-    subject: Subject,
-    *,
-    seed: int = 0,
-    limit: int | None = None,
-    play: PlayConfig | None = None,
-    quiet: bool = False,
-) -> SuiteResult:
-    """The same with an open policy and sandbox; neither is closed."""
-    result, _ = await _evaluate(
-        chat, suite, sandbox, out, subject, seed=seed, limit=limit, play=play, quiet=quiet
-    )
-    return result
-
-
-async def _evaluate(
-    chat: ChatPolicy,
-    suite: Suite,
-    sandbox: Sandbox,
-    out: Path,
-    subject: Subject,
-    *,
-    seed: int,
-    limit: int | None,
-    play: PlayConfig | None,
-    quiet: bool,
-) -> tuple[SuiteResult, SuiteReport | None]:
-    """The result, and the suite's own report where it makes one; its `details` go into the result file."""
-    setting = Setting(chat, sandbox, play or PlayConfig(), seed)
-    items = suite.items(seed, limit)
-    protocol = protocol_of(suite, items, setting)
-    store = Samples(require_folder(out) / f"{task_name(suite.name, subject, seed, limit)}.jsonl")
-    done = store.load(f"{protocol.fingerprint}-{subject.checkpoint}", {item.id for item in items})
-    missing = [item for item in items if item.id not in done]
-    started = time.monotonic()
-    with _progress(quiet, len(items), suite.name, subject.ref) as progress:
-        await _play_missing(suite, missing, setting, store, done, progress, len(items) - len(missing))
-    results = [done[item.id] for item in items]
-    played = {item.part for item in items}
-    result = summarise(suite.name, subject.ref, protocol.fingerprint, results, played)
-    seconds = time.monotonic() - started
-    report = _own_report(suite, result, results, store.path.parent, subject)
-    document = _document(result, protocol, subject, store.path.name, seconds)
-    if report is not None:
-        document["details"] = plain(getattr(report, "details", {}))
-    write_json(store.path.with_suffix(".json"), document)
-    return result, report
-
-
-def _own_report(
-    suite: Any, result: SuiteResult, rows: Sequence[ItemResult], folder: Path, subject: Subject
-) -> SuiteReport | None:
-    """What a suite with a method `report(base, rows, run)` has to say besides its result."""
-    from spade_evals.task_report import SuiteReport
-
-    if not hasattr(suite, "report"):
-        return None
-    run = Path(subject.origin.folder) if subject.origin.folder else None
-    made: SuiteReport = suite.report(
-        SuiteReport(result, complete=not lost(result), folder=str(folder)), rows, run
-    )
-    return made
-
-
-def _progress(quiet: bool, total: int, suite: str, ref: str) -> AbstractContextManager[Counter | None]:
-    return nullcontext() if quiet else counter(total, f"{suite} on {ref}")
-
-
-async def _play_missing(
-    suite: Suite,
-    missing: Sequence[Item],
-    setting: Setting,
-    store: Samples,
-    done: dict[str, ItemResult],
-    progress: Counter | None,
-    before: int,
-) -> None:
-    """Play chunk after chunk; each is on disk before the next starts."""
-    policy = setting.chat.policy
-    size = max(1, policy.max_rows) if policy.lockstep else CHUNK
-    for at in range(0, len(missing), size):
-        base = before + at
-
-        def on_done(finished: int, total: int, base: int = base) -> None:
-            if progress is not None:
-                progress.update(base + finished)
-
-        rows = await suite.run(missing[at : at + size], replace(setting, on_done=on_done))
-        store.append(rows)
-        done.update({row.item_id: row for row in rows})
-
-
-class Samples:
-    """The item results of one task on disk, keyed by protocol and checkpoint."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.key = ""
-
-    def load(self, key: str, wanted: set[str]) -> dict[str, ItemResult]:
-        """What is already there for `key`, by item id. A file of another key is moved aside."""
-        self.key = key
-        if not self.path.exists():
-            return {}
-        cut_torn_line(self.path)
-        rows = read_jsonl(self.path)
-        other = next((str(row.get("key")) for row in rows if row.get("key") != key), None)
-        if other is not None:
-            self.path.rename(self.path.with_name(f"{self.path.stem}.{other[:12]}.old.jsonl"))
-            return {}
-        results = [from_json(ItemResult, row) for row in rows]
-        return {r.item_id: r for r in results if r.item_id in wanted and not _lost(r)}
-
-    def append(self, rows: Sequence[ItemResult]) -> None:
-        """Write finished items; on return they are on disk."""
-        append_lines(self.path, [{"key": self.key, **plain(row)} for row in rows])
-
-
-def _lost(row: ItemResult) -> bool:
-    return isinstance(row.outcome, Fault) and row.outcome.kind is FaultKind.INFRASTRUCTURE
-
-
-def task_name(suite: str, subject: Subject, seed: int, limit: int | None) -> str:
-    """File name of a task: the suite, the step of the checkpoint, and what differs from the defaults."""
-    step = subject.origin.step
-    parts = [suite if step is None else f"{suite}@{step:06d}"]
-    parts += [f"s{seed}"] if seed else []
-    parts += [f"limit{limit}"] if limit is not None else []
-    return "-".join(parts)
-
-
-def _document(
-    result: SuiteResult, protocol: EvalProtocol, subject: Subject, samples: str, seconds: float
-) -> dict[str, Any]:
-    return {
-        "format": FORMAT,
-        "complete": not lost(result),
-        "result": plain(result),
-        "fingerprint": protocol.fingerprint,
-        "protocol": plain(protocol),
-        "ref": subject.ref,
-        "checkpoint": subject.checkpoint,
-        "origin": plain(subject.origin),
-        "samples": samples,
-        "seconds": round(seconds, 2),
-    }

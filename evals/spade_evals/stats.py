@@ -230,9 +230,17 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def detectable_effect(stderr: float, level: float = 0.95, power: float = 0.8) -> float:
-    """Smallest true difference found with `power` at two-sided `level`, for a normal estimate."""
+def detectable_effect(
+    stderr: float, level: float = 0.95, power: float = 0.8, *, df: int | None = None
+) -> float:
+    """Smallest true difference found with `power` at two-sided `level`, for a normal estimate.
+
+    With `df`, for one whose standard error has that many degrees of freedom: quantiles of Student's t.
+    """
     from statistics import NormalDist
 
+    tail = (1 + level) / 2
+    if df is not None:
+        return (t_quantile(tail, df) + t_quantile(power, df)) * stderr
     normal = NormalDist()
-    return (normal.inv_cdf((1 + level) / 2) + normal.inv_cdf(power)) * stderr
+    return (normal.inv_cdf(tail) + normal.inv_cdf(power)) * stderr

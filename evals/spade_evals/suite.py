@@ -44,6 +44,28 @@ class Setting:
     """What tells users apart, for the protocol."""
 
 
+def _always() -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What `spade list suites` shows of a suite that is played, which has no data files.
+
+    Stands as the class attribute `about`, so that nothing is built for a list.
+    """
+
+    size: int
+    """Items without a limit."""
+    source: str
+    revision: str
+    licence: str
+    present: Callable[[], bool] = _always
+    """Whether everything it needs is installed."""
+    command: str = ""
+    """Gets what is not."""
+
+
 class Suite(Protocol):
     """One evaluation. `spade.registry` names them by factories that take no argument."""
 

@@ -22,6 +22,7 @@ from spade.serving.policy import Completion
 from spade.serving.scripted import ScriptedPolicy
 from spade.types import Message, StopReason, ToolCall
 from spade_evals import data
+from spade_evals.fetching import fetch
 from spade_evals.grade.calls import Call
 from spade_evals.grade.calls_reader import read_calls
 from spade_evals.question import Question
@@ -41,7 +42,7 @@ def bfcl_root(keep: Path) -> Path:
     if not (keep / WHEEL).is_file():
         try:
             with patch.dict(os.environ, {"PIP_RETRIES": "1", "PIP_DEFAULT_TIMEOUT": "15"}):
-                data.fetch(source(0), "bfcl", keep)
+                fetch(source(0), "bfcl", keep)
         except InputError as error:
             pytest.skip(f"NOT RUN: no bfcl-eval under {mine} (spade data get bfcl), and {error}")
     return keep

@@ -13,8 +13,8 @@ from bfcl_data import bfcl_root, loaded, package_of, upstream
 from question_fakes import chat_of
 
 from spade.serving.scripted import ScriptedPolicy
-from spade_evals.data import fetch
 from spade_evals.dialogue import Transcript
+from spade_evals.fetching import fetch
 from spade_evals.grade.calls import Call
 from spade_evals.question import Question, QuestionSuite
 from spade_evals.question_run import Options, SuiteReport, ask_suite

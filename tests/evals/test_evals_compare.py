@@ -18,7 +18,7 @@ from spade.errors import FaultKind, InputError
 from spade.files import plain
 from spade.rng import child_rng
 from spade.runs import RunFolder
-from spade_evals import stats
+from spade_evals import comparison, stats
 from spade_evals.compare import compare_runs, in_words
 from spade_evals.provenance import Origin, checkpoint_hash, origin_of, recipe_of, run_of, step_of
 from spade_evals.results import load
@@ -256,11 +256,16 @@ def test_checkpoint_hash_follows_the_weights(tmp_path: Path) -> None:
 def test_words_say_what_can_be_claimed() -> None:
     above = stats.Interval(0.1, 0.02, 0.18, 0.04, 100)
     none = stats.Interval(0.01, -0.05, 0.07, 0.03, 100)
-    assert in_words(above, "base", 1, 0.1, False) == "higher than base on this suite, for this one checkpoint"
-    assert "not shown for new ones" in in_words(above, "base", 1, 0.1, True)
-    assert "one of 0.08 would be found" in in_words(none, "base", 1, 0.08, False)
-    assert in_words(above, "base", 4, 0.1, False) == "descriptive only (4 seeds)"
-    assert "no difference" in in_words(none, "base", 6, 0.1, False)
-    assert in_words(stats.Interval(-0.1, math.nan, math.nan, math.nan, 1), "b", 1, 0.1, False).startswith(
-        "no diff"
+    few = stats.Interval(-0.1, math.nan, math.nan, math.nan, 1)
+    sure, weak = (comparison.Test("McNemar", p, p, 9, 1, 0.08) for p in (0.01, 0.08))
+    assert (
+        in_words(above, "base", 1, sure, False) == "higher than base on this suite, for this one checkpoint"
     )
+    assert "not shown for new ones" in in_words(above, "base", 1, sure, True)
+    assert in_words(above, "base", 1, weak, False).endswith("not after the correction for several columns")
+    assert in_words(above, "base", 5, weak, False).endswith("not after the correction for several columns")
+    assert in_words(above, "base", 5, sure, False) == "higher than base over 5 training seeds"
+    assert in_words(none, "base", 1, weak, False) == "no difference from base shown"
+    assert in_words(above, "base", 4, sure, False) == "descriptive only (4 seeds)"
+    assert in_words(none, "base", 6, weak, False) == "no difference from base shown over 6 training seeds"
+    assert in_words(few, "b", 1, weak, False).startswith("no diff")

@@ -156,7 +156,7 @@ async def test_one_sample_an_item_has_no_pass_curve(tmp_path: Path) -> None:
 
 
 def test_published_tables_agree_with_their_records(tmp_path: Path) -> None:
-    """`make results` would write what lies in `results/tables/`: scores, differences and intervals."""
+    """`make results` would write what lies in `results/tables/`: texts, scores, differences and intervals."""
     root = folder().parent
     sets = [place for place in sorted((root / "runs").iterdir()) if place.is_dir()]
     assert sets
@@ -167,6 +167,8 @@ def test_published_tables_agree_with_their_records(tmp_path: Path) -> None:
             kept = read_json(root / "tables" / name / "compare.json", "published comparison")
             found = compare_suites([place], reference)
             assert isinstance(found, CompareReport)
+            assert (root / "tables" / name / "compare.txt").read_text() == f"{found}\n"
+            assert (root / "tables" / name / "compare.md").read_text() == to_markdown(found)
             assert [row["label"] for row in kept["rows"]] == [row.label for row in found.rows]
             for old, new in zip(kept["comparisons"], found.comparisons, strict=True):
                 assert (old["name"], old["column"]) == (new.name, new.column)

@@ -24,11 +24,11 @@ from spade_evals.data import (
     DataFile,
     Source,
     data_root,
-    fetch,
     load_rows,
     present,
     read_rows,
 )
+from spade_evals.fetching import fetch
 from spade_evals.presets import Ask, fill, load_preset, preset_of
 from spade_evals.question import Question
 
@@ -183,8 +183,27 @@ def test_fetch_says_what_to_do_without_network_or_address(
     with pytest.raises(InputError, match="check the network, or place the file at"):
         fetch(Source((file,), "org/x", "1", "MIT"), "x", tmp_path)
     bare = Source((DataFile("x.jsonl"),), "org/x", "1", "MIT", access="Ask its authors.")
-    with pytest.raises(InputError, match=r"place the file at .*x\.jsonl\. Ask its authors\."):
+    with pytest.raises(InputError, match=r"place the file at .*x\.jsonl \(Ask its authors\)"):
         fetch(bare, "x", tmp_path)
+
+
+def test_fetch_says_what_makes_data_that_is_made_and_where_nothing_can_be_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = Source((DataFile("x.jsonl"),), "org/x", "1", "MIT", makes="spade data generate x")
+    with pytest.raises(InputError, match="is made, not fetched; make it with: spade data generate x --out"):
+        fetch(made, "x", tmp_path)
+    with pytest.raises(DataAbsent) as absent:
+        load_rows(made, "x", tmp_path / "a b")
+    assert absent.value.command == f"spade data generate x --out '{tmp_path}/a b'"
+    serve(monkeypatch, b"{}")
+    (tmp_path / "file").write_text("")
+    there = Source((DataFile("file/x.jsonl", url="https://example.org/x.jsonl"),), "org/x", "1", "MIT")
+    with pytest.raises(InputError, match=r"cannot make the folder .*; name another one with data\.root=PATH"):
+        fetch(there, "x", tmp_path)
+    packed = Source((DataFile("x.jsonl", url="https://example.org/x.jsonl.gz"),), "org/x", "1", "MIT")
+    with pytest.raises(InputError, match="gave no whole gzip file; try again, or place the file at"):
+        fetch(packed, "x", tmp_path)
 
 
 def test_fetch_keeps_a_split_as_json_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ FETCH = """
 import json, sys
 from pathlib import Path
 from spade.errors import InputError
-from spade_evals.data import DataFile, Source, fetch
+from spade_evals.data import DataFile, Source
+from spade_evals.fetching import fetch
 
 tree = json.loads(sys.argv[1])
 files = tuple(DataFile(**file) for file in tree.pop("files"))
@@ -108,8 +109,8 @@ def test_other_bytes_than_the_pinned_ones_are_never_written(hub: Hub, tmp_path: 
 def test_a_revision_or_file_that_is_gone_is_one_sentence(hub: Hub, tmp_path: Path) -> None:
     said = fetched(hub, source_of("org/sums", "3" * 40, DataFile("a.jsonl", hub="test.jsonl")), tmp_path)
     assert said == (
-        "cannot get test.jsonl of the hub dataset org/sums (RevisionNotFoundError; check the network and "
-        "your access)."
+        "cannot get test.jsonl of the hub dataset org/sums (RevisionNotFoundError); check the network and "
+        f"your access, or place the file at {tmp_path}/data/a.jsonl"
     )
     said = fetched(hub, source_of("org/sums", PINNED, DataFile("a.jsonl", hub="none.jsonl")), tmp_path)
     assert "cannot get none.jsonl of the hub dataset org/sums (" in said
@@ -121,7 +122,7 @@ def test_gated_data_names_the_way_in_and_comes_with_a_token(hub: Hub, tmp_path: 
     file = DataFile("gpqa/test.jsonl", hub="test.jsonl")
     source = source_of("org/gated", PINNED, file, access=GPQA.access)
     said = fetched(hub, source, tmp_path)
-    assert "cannot get test.jsonl of the hub dataset org/gated (GatedRepoError" in said
+    assert "cannot get test.jsonl of the hub dataset org/gated (GatedRepoError)" in said
     assert "accept the terms at https://huggingface.co/datasets/Idavidrein/gpqa" in said
     assert fetched(hub, source, tmp_path, token="hf_secret") == [str(tmp_path / "data/gpqa/test.jsonl")]
 

@@ -19,8 +19,8 @@ from spade_evals.grade import math as grader
 from spade_evals.grade.choice import pick
 from spade_evals.grade.latex import MAX_CHARS, clean, plain_number
 from spade_evals.grade.math import Ungradable, number_in, numbers_in, read_answer, same_expression
-from spade_evals.grade.pool import Lost, Pool
 from spade_evals.grade.structure import elements, same, split_top
+from spade_evals.hosting.supervisor import Lost, Pool
 from spade_evals.question import GraderLost, GraderTimeout
 
 

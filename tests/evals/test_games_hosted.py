@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import signal
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -250,7 +251,8 @@ def test_a_killed_process_is_replaced_and_its_games_go_on(textarena: Any) -> Non
     assert len(whole) > 4
     assert play(textarena, 2, "GuessTheNumber-v0", 12, moves[:2]) == whole[:3]
     os.kill(textarena.process.pid, signal.SIGKILL)
-    textarena.process.wait()
+    while textarena.process.alive:
+        time.sleep(0.01)
     assert [textarena.step(2, move) for move in moves[2:4]] == whole[3:5]
 
 

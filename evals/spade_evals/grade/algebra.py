@@ -1,36 +1,25 @@
-"""The grader's child process: compares answers with math-verify, one request per line.
+"""The math grader's hosted process (`spade_evals.hosting`): compares answers with math-verify.
 
-    {"reference": ..., "answer": ..., "seconds": 5.0}  ─►  {"same": true} | {"error": "..."}
-    {"value": ..., "seconds": 5.0}                     ─►  {"number": 3.14} | {"error": "..."}
+    {"reference": ..., "answer": ...}  ─►  {"same": true}
+    {"value": ...}                     ─►  {"number": 3.14}
 
-math-verify refuses threads and sympy can be sent into computations without end, also in C code where no
-Python handler runs. So each request has a budget of processor time, kept by the kernel: when it is used up
-the process ends by SIGPROF, which the parent reads as a time-out. A busy machine does not shorten it.
+A process of its own, because math-verify refuses threads and sympy can be sent into computations without end.
 """
 
 from __future__ import annotations
 
-import json
-import logging
 import math
-import os
 import re
-import resource
-import signal
-import sys
-from typing import Any, TextIO
+from typing import Any
 
 from spade_evals.grade.structure import same
+from spade_evals.hosting.serve import Answer, serve
 
 MEMORY = 4 << 30
-"""Address space in bytes: an answer that wants more gets a MemoryError, not the machine's memory killer."""
-
-READY = "ready"
-
+"""Address space in bytes."""
 
 _SIDE_BY_SIDE = re.compile(r"\d\s+\d|\d\s*(?:\[|\\\{)")
 """latex2sympy would add them: `2 3` and `2[3]` are 5 to it."""
-
 
 _IMAGINARY = re.compile(r"(?<=[\d)}])\s*i(?![a-zA-Z])")
 """Set apart, so that math-verify makes the same assumptions about the symbols of `9i` and of `9 i`."""
@@ -40,25 +29,11 @@ class Unreadable(ValueError):
     """math-verify finds no expression in a text."""
 
 
-def main() -> None:
-    """Serve requests on standard input until it closes."""
-    replies = _private_stdout()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)
-    _limit_memory()
-    logging.disable(logging.CRITICAL)
-    import math_verify  # noqa: F401  the slow import, before the first request is timed
+def start() -> Answer:
+    """The slow import."""
+    import math_verify  # noqa: F401
 
-    print(READY, file=replies, flush=True)
-    for line in sys.stdin:
-        request = json.loads(line)
-        signal.setitimer(signal.ITIMER_PROF, float(request["seconds"]))
-        try:
-            reply = answer(request)
-        except Exception as error:  # whatever the algebra raises is a value for the parent
-            reply = {"error": f"{type(error).__name__}: {error}"[:300]}
-        signal.setitimer(signal.ITIMER_PROF, 0.0)
-        print(json.dumps(reply), file=replies, flush=True)
+    return answer
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
@@ -103,21 +78,5 @@ def _read(text: str) -> Any:
     return found[0].subs(unit) if unit else found[0]
 
 
-def _private_stdout() -> TextIO:
-    """The reply channel; what libraries print goes nowhere."""
-    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.close(nowhere)
-    return channel
-
-
-def _limit_memory() -> None:
-    try:
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    except (ValueError, OSError):
-        return  # a lower limit is already set
-
-
 if __name__ == "__main__":
-    main()
+    serve(start, memory=MEMORY)

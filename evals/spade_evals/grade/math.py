@@ -9,9 +9,7 @@ to be one value in one box; a box with many values is compared as a list, so a d
 
 from __future__ import annotations
 
-import atexit
 import math
-import os
 import re
 from collections.abc import Sequence
 from fractions import Fraction
@@ -19,11 +17,10 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from spade.errors import BackendError
 from spade.play.actions import last_box
 from spade_evals.grade.latex import MAX_CHARS, clean, number_with_unit, plain_number
-from spade_evals.grade.pool import Crashed, Expired, Lost, Pool
 from spade_evals.grade.structure import elements, value_of
+from spade_evals.hosting.supervisor import Crashed, Expired, Lost, NotStarted, Pool, Raised, few
 from spade_evals.question import GraderLost, GraderTimeout
 
 VERSION = 1
@@ -179,20 +176,15 @@ def all_close(values: Sequence[float], references: Sequence[float], relative: fl
 @cache
 def pool() -> Pool:
     """The processes all math tasks of this process share."""
-    shared = Pool(_CHILD, size=max(1, min(4, os.cpu_count() or 1)))
-    atexit.register(shared.close)
-    return shared
+    return Pool(_CHILD, few())
 
 
 def _ask(request: dict[str, Any]) -> dict[str, Any]:
     try:
-        reply = pool().ask(request, SECONDS)
+        return pool().ask(request, SECONDS)
     except Expired as error:
         raise GraderTimeout(str(error)) from None
-    except Crashed as error:
+    except (Raised, Crashed) as error:
         raise Ungradable(str(error)) from None
-    except (Lost, BackendError) as error:
+    except (Lost, NotStarted) as error:
         raise GraderLost(str(error)) from None
-    if "error" in reply:
-        raise Ungradable(str(reply["error"]))
-    return reply

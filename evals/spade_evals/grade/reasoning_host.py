@@ -1,28 +1,29 @@
-"""Hosts `reasoning_gym` in a process of its own: makes items, and scores answers with each dataset's scorer.
+"""Hosts `reasoning_gym` in a process of its own (`spade_evals.hosting`): makes items, and scores answers with
+each dataset's scorer.
 
 A separate process, because the library reseeds the global generators, hangs on some answers, and its scorers
 hand model text to `eval` and to sympy's parser, which is `eval` too. Here both are replaced before anything
 is scored: text is read as a literal or as an arithmetic expression, never run.
 
-Protocol: one JSON object a line on standard input, one on standard output, until the input ends. Standard
-library and reasoning_gym only; the file is run by its path (see `reasoning.py`).
+    {"op": "version"}                                                      ─►  {"version": "0.1.25"}
+    {"op": "score", "task": ..., "config": ..., "entry": ..., "answer": ...}  ─►  {"score": 0.25}
+    {"op": "make", "task": ..., "config": ..., "seed": 0, "size": 8}         ─►  {"entries": [...]}
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
-import contextlib
 import io
 import json
 import math
-import os
 import random
-import resource
 import sys
 import tokenize
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from spade_evals.hosting.serve import serve
 
 MEMORY = 4 << 30
 """Address space of this process in bytes: an answer that makes a scorer build a huge list ends there."""
@@ -111,6 +112,15 @@ class Host:
     def __init__(self) -> None:
         self.known = _disarm()
         self.datasets: dict[str, Any] = {}
+        self.operations: dict[str, Callable[..., dict[str, Any]]] = {
+            "version": self.version,
+            "score": self.score,
+            "make": self.make,
+        }
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The reply to one request. Raises what the library raises."""
+        return self.operations[request.pop("op")](**request)
 
     def dataset(self, task: str, config: dict[str, Any], **more: int) -> Any:
         """The dataset of a task under a config, made once."""
@@ -143,39 +153,5 @@ class Host:
         return {"entries": [dataset[i] for i in range(size)]}
 
 
-def _limit_time(seconds: float) -> None:
-    """End this process by SIGXCPU after so many further seconds of processor time."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    until = math.ceil(usage.ru_utime + usage.ru_stime + seconds)
-    resource.setrlimit(resource.RLIMIT_CPU, (until, resource.getrlimit(resource.RLIMIT_CPU)[1]))
-
-
-def _answer(host: Host, request: dict[str, Any]) -> dict[str, Any]:
-    operations: dict[str, Callable[..., dict[str, Any]]] = {
-        "version": host.version,
-        "score": host.score,
-        "make": host.make,
-    }
-    _limit_time(request.pop("cpu_seconds"))
-    try:
-        return operations[request.pop("op")](**request)
-    except Exception as error:  # foreign scorers on hostile text raise anything; the parent decides
-        return {"error": f"{type(error).__name__}: {error}"[:500]}
-
-
-def main() -> None:
-    """Serve until the input ends. What the library prints goes to standard error."""
-    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    with contextlib.suppress(ValueError, OSError):  # macOS takes no such limit
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    host = Host()
-    for line in sys.stdin:
-        out.write(json.dumps(_answer(host, json.loads(line))) + "\n")
-        out.flush()
-
-
 if __name__ == "__main__":
-    main()
+    serve(lambda: Host().answer, memory=MEMORY)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from spade.config import ServingConfig
 from spade.errors import InputError
-from spade.files import plain, write_json
+from spade.files import make_folder, plain, write_json
 from spade.report.progress import counter
 from spade_evals.harness.loading import Loaded, load_tasks, quiet_harness
 from spade_evals.harness.loop import Wait, loop_thread
@@ -31,9 +31,10 @@ from spade_evals.harness.options import PREFIX, HarnessOptions
 from spade_evals.harness.rows import Rows, rows_of
 from spade_evals.lines import LineFile
 from spade_evals.planning import digest
-from spade_evals.provenance import require_folder, setup_of
-from spade_evals.runner import FORMAT, Subject, subject_of, task_name
+from spade_evals.provenance import setup_of
 from spade_evals.scores import task_score
+from spade_evals.stored import FORMAT
+from spade_evals.subject import Subject, subject_of, task_name
 from spade_evals.suite import summarise
 from spade_evals.task_report import SuiteReport, TaskReport
 
@@ -69,7 +70,7 @@ def run_harness(
     subject = subject_of(ref)
     with quiet_harness():
         loaded = load_tasks(suite, options.include_path)
-        folder = require_folder(out / task_name(_folder(loaded.names), subject, seed, limit))
+        folder = make_folder(out / task_name(_folder(loaded.names), subject, seed, limit))
         with loop_thread() as wait:
             from spade.serving.launch import open_chat
 

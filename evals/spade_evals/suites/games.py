@@ -18,7 +18,7 @@ from spade.envs.contract import boxed_content
 from spade.play.actions import codec_for
 from spade.rng import child_seed
 from spade.types import EnvProgram, Episode, EpisodeEnd, Instance, Item, ItemResult, Turn
-from spade_evals.suite import Setting, take
+from spade_evals.suite import About, Setting, take
 from spade_evals.suites.games_pool import Game, folder_games, shipped_games, slug
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class GamesSuite:
 
     name = "games"
     version = 1
+    about = About(504, "42 programs of the package at three levels, by hand", "1", "MIT")
     seeds = SEEDS
     validated = True
     """The programs are known to keep their episodes apart, so that episodes may share a process."""

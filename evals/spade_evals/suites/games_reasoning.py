@@ -13,6 +13,7 @@ from spade.envs.wire import StepResult
 from spade.errors import FaultCode, InputError, ProgramFault
 from spade_evals.grade.reasoning import Scorer, ScorerError
 from spade_evals.question import GraderLost, GraderTimeout
+from spade_evals.suite import About
 from spade_evals.suites.games_hosted import HostedSuite, hosted_program, lost
 from spade_evals.suites.games_pool import Game
 from spade_evals.tasks.reasoning import ABSENT, DEFECTS, NO_REFERENCE, configurations, installed_version
@@ -40,7 +41,7 @@ class ReasoningHost:
             raise ProgramFault(FaultCode.EXCEPTION, str(error)) from error
         except GraderTimeout as error:
             raise ProgramFault(FaultCode.CPU_LIMIT, str(error)) from error
-        except (GraderLost, TimeoutError) as error:
+        except GraderLost as error:
             raise lost(str(error)) from error
         self._open[instance] = game, entry
         return f"{entry['question'].strip()}\n\nThis is the only turn: give the final answer."
@@ -84,6 +85,14 @@ class ReasoningSuite(HostedSuite):
     """See the module text."""
 
     name = "games-reasoning"
+    about = About(
+        186,
+        "reasoning-gym on the package index, made by seed",
+        "the installed version",
+        "Apache-2.0",
+        lambda: installed_version() != ABSENT,
+        "pip install reasoning-gym",
+    )
     seeds = 1
 
     def host(self) -> ReasoningHost:

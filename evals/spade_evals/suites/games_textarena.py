@@ -6,25 +6,21 @@ part of the way. Games end after `MAX_TURNS` turns, sooner where TextArena says 
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
+import contextlib
 import threading
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+from importlib.util import find_spec
 from typing import Any, Final
 
 from spade.envs.contract import MAX_TURNS
 from spade.envs.wire import StepResult
 from spade.errors import FaultCode, InputError, ProgramFault
-from spade_evals.grade.reasoning import PASSED_ON, read_line
+from spade_evals.hosting.supervisor import Crashed, Expired, Host, Lost, NotStarted, Raised
+from spade_evals.suite import About
 from spade_evals.suites.games_hosted import HostedSuite, hosted_program, lost
 from spade_evals.suites.games_pool import Game
 
-HOST: Final = Path(__file__).with_name("games_textarena_host.py")
-START_SECONDS: Final = 180.0
+HOST: Final = "spade_evals.suites.games_textarena_host"
 CPU_SECONDS: Final = 60.0
 """Processor time of one call; the slowest one, making a RushHour board, takes three seconds."""
 WALL_SECONDS: Final = 600.0
@@ -75,7 +71,7 @@ class TextArenaHost:
     """
 
     def __init__(self) -> None:
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Host | None = None
         self._turn = threading.Lock()
         self._played: dict[int, tuple[dict[str, Any], int, list[str]]] = {}
         self._alive: set[int] = set()
@@ -103,21 +99,16 @@ class TextArenaHost:
         """See `Host.drop`."""
         with self._turn:
             self._played.pop(instance, None)
-            if instance in self._alive and self.process is not None and self.process.poll() is None:
+            if instance in self._alive and self.process is not None and self.process.alive:
                 self._alive.discard(instance)
-                self._ask({"op": "drop", "instance": instance})
+                with contextlib.suppress(ProgramFault):  # a process that is gone has forgotten it too
+                    self._ask({"op": "drop", "instance": instance})
 
     def close(self) -> None:
         """See `Host.close`."""
-        process, self.process = self.process, None
-        self._alive = set()
-        if process is None:
-            return
-        process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                pipe.close()
+        process, self.process, self._alive = self.process, None, set()
+        if process is not None:
+            process.close()
 
     # --- inside ----------------------------------------------------------------------------------------
 
@@ -154,58 +145,38 @@ class TextArenaHost:
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
-            answer = self._exchange(self._running(), request)
-        except BaseException:
-            self.close()  # whatever it would answer later belongs to no question
-            raise
-        if "error" in answer:
-            raise ProgramFault(FaultCode.EXCEPTION, str(answer["error"]))
-        return answer
+            return self._running().ask(request, CPU_SECONDS, WALL_SECONDS)
+        except Raised as error:
+            raise ProgramFault(FaultCode.EXCEPTION, str(error)) from None
+        except Expired as error:
+            raise ProgramFault(FaultCode.CPU_LIMIT, str(error)) from None
+        except (Lost, Crashed) as error:
+            raise lost(f"the process of textarena: {error}") from None
 
-    def _running(self) -> subprocess.Popen[bytes]:
-        """The process, a new one where there was none or it has ended."""
-        if self.process is None or self.process.poll() is not None:
+    def _running(self) -> Host:
+        """The process, a new one where there was none or it has ended. Raises InputError."""
+        if self.process is None or not self.process.alive:
             self.close()
-            env = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-W", "ignore", str(HOST)],
-                env={**env, "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is for us; without us its input ends
-            )
-            self._exchange(self.process, {"op": "hello"})
+            try:
+                self.process = Host(HOST)
+            except NotStarted as error:
+                how = "install the extra: pip install 'spade-rl[games]'"
+                raise InputError(f"textarena cannot be loaded; {how} ({error})") from error
         return self.process
-
-    def _exchange(self, process: subprocess.Popen[bytes], request: dict[str, Any]) -> dict[str, Any]:
-        assert process.stdin is not None
-        seconds = START_SECONDS if request["op"] == "hello" else CPU_SECONDS
-        try:
-            process.stdin.write(json.dumps({**request, "cpu_seconds": seconds}).encode() + b"\n")
-            process.stdin.flush()
-            line = read_line(process, WALL_SECONDS)
-        except BrokenPipeError:
-            line = b""
-        except TimeoutError as error:
-            raise lost(str(error)) from error
-        if not line.endswith(b"\n"):
-            raise self._died(process)
-        return dict(json.loads(line))
-
-    def _died(self, process: subprocess.Popen[bytes]) -> Exception:
-        code = process.wait()
-        if code == -signal.SIGXCPU:
-            return ProgramFault(FaultCode.CPU_LIMIT, f"more than {CPU_SECONDS:g} s of processor time")
-        if code > 0:
-            return InputError("textarena cannot be loaded; install the extra: pip install 'spade[games]'")
-        return lost(f"the process of textarena ended with code {code}")
 
 
 class TextArenaSuite(HostedSuite):
     """See the module text."""
 
     name = "games-textarena"
+    about = About(
+        88,
+        "textarena on the package index (LeonGuertler/TextArena), 22 games of one player",
+        "the installed version",
+        "MIT",
+        lambda: find_spec("textarena") is not None,
+        "pip install 'spade-rl[games]'",
+    )
 
     def host(self) -> TextArenaHost:
         """A new process of the library."""
@@ -229,6 +200,6 @@ def make_suite() -> TextArenaSuite:
         release = version("textarena")
     except PackageNotFoundError as error:
         raise InputError(
-            "the suite games-textarena needs the extra games; install it: pip install 'spade[games]'"
+            "the suite games-textarena needs the extra games; install it: pip install 'spade-rl[games]'"
         ) from error
     return TextArenaSuite(textarena_games(release))

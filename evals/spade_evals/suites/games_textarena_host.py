@@ -1,25 +1,25 @@
-"""Hosts TextArena in a process of its own: the library seeds the global generators and prints.
+"""Hosts TextArena in a process of its own (`spade_evals.hosting`): the library seeds the global generators.
 
 Every instance keeps the states of the global generators to itself: they are put in place before each call and
 taken away after it, so that games played side by side do not disturb each other. Nothing is fetched: a game
 that wants the network fails.
 
-Protocol: one JSON object a line on standard input, one on standard output, until the input ends. The file is
-run by its path (see `games_textarena.py`).
+    {"op": "reset", "instance": 1, "game": ..., "turns": 25, "seed": 0}  ─►  {"text": ...}
+    {"op": "step", "instance": 1, "action": ...}                         ─►  {"text", "reward", "done"}
+    {"op": "drop", "instance": 1}                                        ─►  {}
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import math
-import os
 import random
-import resource
 import socket
 import sys
 from collections.abc import Iterator
 from typing import Any
+
+from spade_evals.hosting.serve import Answer, serve
 
 MEMORY = 4 << 30
 """Address space of this process in bytes."""
@@ -118,46 +118,25 @@ def _offline() -> None:
     socket.create_connection = refuse
 
 
-def _limit_time(seconds: float) -> None:
-    """End this process by SIGXCPU after so many further seconds of processor time."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    until = math.ceil(usage.ru_utime + usage.ru_stime + seconds)
-    resource.setrlimit(resource.RLIMIT_CPU, (until, resource.getrlimit(resource.RLIMIT_CPU)[1]))
-
-
-def _answer(instances: dict[int, Instance], request: dict[str, Any]) -> dict[str, Any]:
-    _limit_time(request["cpu_seconds"])
-    op = request["op"]
-    try:
-        if op == "hello":
-            return {}
-        if op == "reset":
-            made = Instance(request["game"], request["turns"], request["seed"])
-            instances[request["instance"]] = made
-            return made.reset()
-        if op == "step":
-            return instances[request["instance"]].step(request["action"])
-        instances.pop(request["instance"], None)
-        return {}
-    except Exception as error:  # foreign games on any text raise anything; the parent decides
-        return {"error": f"{type(error).__name__}: {error}"[:500]}
-
-
-def main() -> None:
-    """Serve until the input ends. What the library prints goes to standard error."""
-    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    with contextlib.suppress(ValueError, OSError):  # macOS takes no such limit
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+def start() -> Answer:
+    """The slow import, with the network shut off."""
     _offline()
-    import textarena  # noqa: F401  # before the first request, so that its time is not a game's
+    import textarena  # noqa: F401
 
     instances: dict[int, Instance] = {}
-    for line in sys.stdin:
-        out.write(json.dumps(_answer(instances, json.loads(line))) + "\n")
-        out.flush()
+
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        op, number = request["op"], request["instance"]
+        if op == "reset":
+            instances[number] = Instance(request["game"], request["turns"], request["seed"])
+            return instances[number].reset()
+        if op == "step":
+            return instances[number].step(request["action"])
+        instances.pop(number, None)
+        return {}
+
+    return answer
 
 
 if __name__ == "__main__":
-    main()
+    serve(start, memory=MEMORY, may_write=True)

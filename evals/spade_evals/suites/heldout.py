@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from spade.play.actions import codec_for
 from spade.rng import child_seed
 from spade.types import EnvProgram, Episode, Instance, Item, ItemResult
-from spade_evals.suite import Setting, take
+from spade_evals.suite import About, Setting, take
 
 if TYPE_CHECKING:
     from spade.serving.launch import ChatPolicy
@@ -65,6 +65,7 @@ class HeldoutSuite:
 
     name = "heldout"
     version = 1
+    about = About(1_120, "80 programs of the package: 64 by the corpus' mechanics, 16 by hand", "1", "MIT")
 
     def __init__(self, programs: Sequence[HeldProgram] | None = None) -> None:
         self.programs = list(programs) if programs is not None else [*new_parameters(), *new_mechanics()]
@@ -117,6 +118,7 @@ class ValidationSuite(HeldoutSuite):
     """Like part `a`, on other programs: for choosing settings, so that the test set stays unseen."""
 
     name = "validation"
+    about = About(660, "60 programs of the package, by the corpus' mechanics", "1", "MIT")
 
 
 def make_validation() -> ValidationSuite:

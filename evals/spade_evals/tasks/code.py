@@ -63,9 +63,10 @@ MBPP_FULL = Source(
 _EXPORT = "write it with datasets: load_dataset('evalplus/{0}')['test'].to_json('{1}')"
 
 
-def _plus(hub: str, path: str) -> Source:
+def _plus(hub: str, path: str, usual: int) -> Source:
     """EvalPlus keeps no fixed file, so none is pinned: the file's hash becomes part of the protocol."""
-    return Source((DataFile(path),), f"evalplus/{hub}", "", "Apache-2.0", access=_EXPORT.format(hub, path))
+    how = _EXPORT.format(hub, path)
+    return Source((DataFile(path),), f"evalplus/{hub}", "", "Apache-2.0", access=how, usual=usual)
 
 
 NUMPY_STAND_IN = """
@@ -125,7 +126,7 @@ class HumanEvalPlus(HumanEval):
 
     name = "humaneval_plus"
     defects: Mapping[str, str] = {}
-    data = _plus("humanevalplus", "humaneval_plus/test.jsonl")
+    data = _plus("humanevalplus", "humaneval_plus/test.jsonl", 164)
 
 
 class MBPP(Task):
@@ -185,7 +186,7 @@ def mbpp_full() -> MBPP:
 
 def mbpp_plus() -> MBPP:
     """EvalPlus' selection of the sanitized problems with more tests."""
-    return MBPP("mbpp_plus", _plus("mbppplus", "mbpp_plus/test.jsonl"))
+    return MBPP("mbpp_plus", _plus("mbppplus", "mbpp_plus/test.jsonl", 378))
 
 
 def _plain_check(test: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from spade.errors import InputError
 from spade.files import file_sha256, path_inside
-from spade_evals.data import DataAbsent, DataChanged, DataFile, Row, Source, data_root
+from spade_evals.data import DataFile, Row, Source, absent, data_root, not_pinned
 from spade_evals.grade.code import contest_tests, judge_function, judge_stdin
 from spade_evals.grade.packed_tests import decode_tests
 from spade_evals.grade.programs import program_in
@@ -74,21 +74,18 @@ class LiveCodeBench(Task):
         for file in self.data.files:
             path = path_inside(folder, file.path)
             if not path.is_file():
-                where = f" data.root={root}" if root else ""
-                raise DataAbsent(f"no file {path}", f"spade data get {self.name}{where}")
+                raise absent(self.data, self.name, path, root)
             found = file_sha256(path)
             if file.sha256 and found != file.sha256:
                 if not allow_changed:
-                    raise DataChanged(
-                        f"{path} is not the pinned data of {self.name}: SHA-256 {found[:12]} against "
-                        f"{file.sha256[:12]}; evaluate on it with --allow-changed-data"
-                    )
+                    raise not_pinned(self.name, path, found, file.sha256)
                 changed.append(file.path)
             digest.update(found.encode())
             questions += self._questions(path)
         if self.data.size and len(questions) != self.data.size and not allow_changed:
             raise InputError(
-                f"{self.name} should have {self.data.size} questions, but its data makes {len(questions)}"
+                f"{self.name} should have {self.data.size} questions, but its data makes {len(questions)}; "
+                "evaluate on it with --allow-changed-data"
             )
         return Questions(_unique(questions, self.name), digest.hexdigest(), tuple(changed))
 

@@ -13,23 +13,23 @@ import asyncio
 import hashlib
 import json
 import platform
-import shlex
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from spade.errors import InputError
-from spade.files import atomic_write
+from spade.files import atomic_write, make_folder
 from spade.report.progress import counter
-from spade_evals.data import DataAbsent, DataFile, Row, Source, data_root
+from spade_evals.data import DataAbsent, DataFile, Row, Source
 from spade_evals.grade.reasoning import Scorer, ScorerError, read_answer, shared_scorer
-from spade_evals.question import Grade, GraderTimeout, GradeVerdict, Question, Questions, Task
+from spade_evals.question import Grade, GraderLost, GraderTimeout, GradeVerdict, Question, Questions, Task
 from spade_evals.suite import Setting
 
 ITEMS: Final = "reasoning_gym_hard/items.jsonl"
-COMMAND: Final = "spade data generate reasoning-gym-hard --out"
+COMMAND: Final = "spade data generate reasoning-gym-hard"
 ABSENT: Final = "absent"
 PER_TASK: Final = 8
 SEED: Final = 42
@@ -42,7 +42,7 @@ SOURCE: Final = Source(
     source="reasoning-gym, hard configurations of arXiv 2505.24760",
     revision="made by the installed version; the file says which",
     licence="Apache-2.0",
-    access="items are made, not fetched: spade data generate reasoning-gym-hard",
+    makes=COMMAND,
 )
 
 NO_REFERENCE: Final = ("graph_color", "propositional_logic", "rubiks_cube", "rush_hour")
@@ -76,9 +76,10 @@ class ReasoningGroup(Task):
     max_tokens = 8192
 
     def __init__(self, group: str, data: Source = SOURCE, scorer: Scorer | None = None) -> None:
-        self.name, self.group, self.data = f"rg_{group}", group, data
+        self.name, self.group = f"rg_{group}", group
         self._scorer = scorer
         self.tasks = configurations()[group]
+        self.data = data if data.root else replace(data, usual=PER_TASK * len(self.tasks))
         self.defects: dict[str, str] = {}
 
     @property
@@ -92,13 +93,10 @@ class ReasoningGroup(Task):
         return self._scorer or shared_scorer()
 
     def load(self, root: Path | None = None, allow_changed: bool = False) -> Questions:
-        """As for every task; without items, the command that makes them."""
+        """As for every task; without the library, the command that installs it."""
         if installed_version() == ABSENT:
             raise DataAbsent("reasoning-gym is not installed", "pip install reasoning-gym")
-        try:
-            return super().load(root, allow_changed)
-        except DataAbsent as absent:
-            raise DataAbsent(absent.reason, f"{COMMAND} {shlex.quote(str(root or data_root()))}") from absent
+        return super().load(root, allow_changed)
 
     def read(self, rows: list[Row]) -> list[Question]:
         """The items of this group. Every task of it must be there, with equally many items."""
@@ -106,7 +104,9 @@ class ReasoningGroup(Task):
         counts = Counter(row["task"] for row in mine)
         missing = [task for task in self.tasks if not counts[task]]
         if missing and not self.data.root:
-            raise InputError(f"{ITEMS} has no items of {', '.join(missing)}; make it again: {COMMAND} FOLDER")
+            raise InputError(
+                f"{ITEMS} has no items of {', '.join(missing)}; make it again: {COMMAND} --out ROOT"
+            )
         if len(set(counts.values())) > 1:
             raise InputError(f"{ITEMS} does not have equally many items for every task of {self.group}")
         for row in mine:
@@ -193,6 +193,7 @@ def generate_items(
     chosen = [task for task in wanted if not tasks or task in tasks]
     scorer = Scorer()
     lines: list[str] = []
+    task = "any task"
     try:
         version = scorer.version()
         with counter(len(chosen), "reasoning-gym-hard") as progress:
@@ -201,8 +202,8 @@ def generate_items(
                 for index, entry in enumerate(scorer.make(task, wanted[task], seed, per_task)):
                     row = {"task": task, "index": index, "config": wanted[task], "entry": entry}
                     lines.append(json.dumps({**row, "version": version, "sha256": entry_hash(entry)}))
-    except ScorerError as error:
-        raise InputError(f"reasoning-gym could not make items of {task} ({error})") from error
+    except (ScorerError, GraderTimeout, GraderLost) as error:
+        raise InputError(f"reasoning-gym could not make items of {task} ({error}); try again") from error
     finally:
         scorer.close()
     return _write(Path(out) / ITEMS, lines, version, seed, per_task)
@@ -215,7 +216,7 @@ def _write(path: Path, lines: Sequence[str], version: str, seed: int, per_task: 
         f"appendix A.3, seed {seed}, {per_task} items a task, Python {platform.python_version()}; "
         f"SHA-256 {hashlib.sha256(content).hexdigest()}\n"
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     atomic_write(path, content)
     atomic_write(path.with_name("SOURCE"), about.encode())
     return path

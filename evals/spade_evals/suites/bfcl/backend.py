@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
-import os
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
 from spade_evals.dialogue import Lost as DialogueLost
 from spade_evals.grade.calls import Refusal, RefusalCode
-from spade_evals.grade.pool import Crashed, Expired, Lost, Pool
+from spade_evals.hosting.supervisor import Crashed, Expired, Lost, Pool, Raised, few
 from spade_evals.question import GraderLost, GraderTimeout
 
 SECONDS: Final = 10.0
@@ -44,8 +42,8 @@ async def run(item: dict[str, Any], steps: Steps) -> list[str] | Refusal:
             return Refusal(RefusalCode.TOO_COSTLY, str(error))
         except Lost:
             continue
-        if "error" in reply:
-            raise RuntimeError(f"the classes of {item['id']} cannot be used: {reply['error']}")
+        except Raised as error:
+            raise RuntimeError(f"the classes of {item['id']} cannot be used: {error}") from error
         return [str(result) for result in reply["results"]]
     raise DialogueLost("the process that runs calls was killed")
 
@@ -61,16 +59,12 @@ async def check(
         raise GraderTimeout(str(error)) from error
     except Lost as error:
         raise GraderLost(str(error)) from error
-    except Crashed as error:
+    except (Crashed, Raised) as error:
         raise RuntimeError(str(error)) from error
-    if "error" in reply:
-        raise RuntimeError(reply["error"])
     return CheckerVerdict(reply["valid"], reply["error_type"], reply["message"])
 
 
 @cache
 def pool() -> Pool:
     """The processes, shared by all tasks."""
-    made = Pool("spade_evals.suites.bfcl.host", max(1, min(4, os.cpu_count() or 1)))
-    atexit.register(made.close)
-    return made
+    return Pool("spade_evals.suites.bfcl.host", few())

