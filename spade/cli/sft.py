@@ -12,41 +12,50 @@ from spade.files import file_sha256
 from spade.interrupt import StopFlag
 
 
-def add_sft(parser: argparse.ArgumentParser) -> bool:
+def add_sft(parser: argparse.ArgumentParser) -> None:
     """Arguments of `spade sft`."""
     parser.add_argument(
         "data", nargs="+", help="JSON lines with messages, a pool of programs, or a run folder"
     )
-    parser.add_argument("--model", required=True, help="start checkpoint, as in model= of a config")
+    parser.add_argument(
+        "--model", required=True, metavar="REF", help="start checkpoint, as in model= of a config"
+    )
     parser.add_argument("--out", required=True, type=Path, help="folder of the new model")
     parser.add_argument(
-        "--roles", default="agent,designer", help="of pools and runs: agent, designer or both"
+        "--roles", default="agent,designer", help="of pools and runs: agent, designer; default both"
     )
-    parser.add_argument("--min-return", type=float, default=1.0, help="lowest return of a play (default 1)")
-    parser.add_argument("--template", choices=("auto", "short", "full"), default="auto", help="prompt length")
+    parser.add_argument("--min-return", type=float, default=1.0, help="lowest return of a play; default 1")
+    parser.add_argument(
+        "--template",
+        choices=("auto", "short", "full"),
+        default="auto",
+        help="length of the prompts; default auto",
+    )
     parser.add_argument("--corpus", default="builtin", help="documents of the briefs, as in design.corpus")
     parser.add_argument("--max-tokens", type=positive, default=None, help="longest row; longer ones are cut")
-    parser.add_argument("--epochs", type=float, default=1.0, help="passes over the rows (default 1)")
-    parser.add_argument("--lr", type=float, default=1e-4, help="learning rate (default 1e-4)")
-    parser.add_argument("--batch", type=positive, default=16, help="rows of an optimiser step (default 16)")
-    parser.add_argument("--micro-batch", type=positive, default=4, help="rows of a forward pass (default 4)")
+    parser.add_argument("--epochs", type=float, default=1.0, help="passes over the rows; default 1")
+    parser.add_argument("--lr", type=float, default=1e-4, help="learning rate; default 1e-4")
+    parser.add_argument("--batch", type=positive, default=16, help="rows of an optimiser step; default 16")
+    parser.add_argument("--micro-batch", type=positive, default=4, help="rows of a forward pass; default 4")
     parser.add_argument(
         "--lora-rank", type=int, default=0, help="train LoRA adapters of this rank and merge them"
     )
     parser.add_argument(
-        "--save-every", type=positive, default=50, help="steps between checkpoints (default 50)"
+        "--save-every", type=positive, default=50, help="steps between checkpoints; default 50"
     )
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    parser.add_argument("--threads", type=positive, default=1, help="torch threads (default 1)")
+    parser.add_argument("--seed", type=int, default=0, help="of the order of rows; default 0")
+    parser.add_argument(
+        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes a GPU when there is one"
+    )
+    parser.add_argument("--threads", type=positive, default=1, help="torch threads; default 1")
     add_json(parser)
     parser.set_defaults(handler=run)
-    return False
 
 
 def run(args: argparse.Namespace) -> int:
     """Read, render, train."""
     from spade.design.prompts import choose_template
+    from spade.learn.ranks import world
     from spade.serving.launch import resolve_ref
     from spade.serving.render import Renderer
     from spade.sft.data import ROLES, Choice, read_source
@@ -79,7 +88,8 @@ def run(args: argparse.Namespace) -> int:
         summary = train(model, rows, args.out, _settings(args), record, stop)
     summary = {"model": str(args.out), "conversations": len(talks), "rows": len(rows), **summary}
     summary["cut"] = sum(len(row.input_ids) > limit for row in whole)
-    emit(args, summary, "\n".join(f"{key}: {_short(value)}" for key, value in summary.items()))
+    if world()[0] == 0:  # one process speaks for all
+        emit(args, summary, "\n".join(f"{key}: {_short(value)}" for key, value in summary.items()))
     return 130 if summary["status"] == "interrupted" else 0
 
 

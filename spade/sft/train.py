@@ -8,6 +8,7 @@ OUT/trainer/checkpoint-N                              the trainer's own checkpoi
 from __future__ import annotations
 
 import math
+import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -20,6 +21,7 @@ from spade.errors import InputError
 from spade.files import read_json, write_json
 from spade.interrupt import StopFlag
 from spade.learn.checkpoint import copy_tokenizer, load_causal_lm
+from spade.learn.ranks import world
 from spade.learn.scoring import resolve_autocast, resolve_device
 from spade.learn.shards import named_merged, named_whole, write_model
 from spade.learn.trl_open import quiet
@@ -131,6 +133,9 @@ def _trainer(
 
     torch.set_num_threads(settings.threads)
     device = resolve_device(settings.device)
+    if device.type == "cpu":
+        # accelerate would number the CPU of each process, and torch cannot load a checkpoint onto "cpu:0"
+        os.environ.setdefault("ACCELERATE_TORCH_DEVICE", "cpu")
     args = SFTConfig(**_arguments(folder, settings, device))
     tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True, trust_remote_code=False)
     names = ("config.json", "generation_config.json")
@@ -150,8 +155,6 @@ def _silent(trainer: Any) -> Any:
 
 
 def _arguments(folder: Path, settings: Settings, device: torch.device) -> dict[str, Any]:
-    from spade.learn.ranks import world
-
     cpu, processes = device.type == "cpu", world()[1]
     each = math.ceil(settings.batch / processes)
     micro = min(settings.micro_batch, each)
@@ -200,10 +203,19 @@ def _stopper(stop: StopFlag) -> Any:
 
     class Stopper(TrainerCallback):  # type: ignore[misc]
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            if stop.requested:
+            if _agreed(stop.requested, args.device):
                 control.should_save = control.should_training_stop = True
 
     return Stopper()
+
+
+def _agreed(requested: bool, device: torch.device) -> bool:
+    """Whether any process was asked to stop: all have to end after the same step."""
+    if world()[1] == 1:
+        return requested
+    asked = torch.tensor(float(requested), device=device)
+    torch.distributed.all_reduce(asked, torch.distributed.ReduceOp.MAX)
+    return bool(asked)
 
 
 def _last_checkpoint(folder: Path) -> Path | None:

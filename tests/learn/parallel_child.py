@@ -126,7 +126,25 @@ def trl(out: Path, model: Path) -> None:
     run_cases(out, model)
 
 
-JOBS: dict[str, Callable[[Path, Path], None]] = {"compact": compact, "shard": shard, "trl": trl}
+def sft(out: Path, model: Path) -> None:
+    """Fine-tuning in one go; and stopped after its first step by the last process alone, then resumed."""
+    from spade.interrupt import StopFlag
+    from spade.sft.rows import IGNORED, Row
+    from spade.sft.train import Settings, fine_tune
+
+    drawn = torch.Generator().manual_seed(0)
+    ids = [torch.randint(5, 60, (8 + k % 16,), generator=drawn).tolist() for k in range(16)]
+    rows = [Row(row, [IGNORED] * 4 + row[4:]) for row in ids]
+    settings = Settings(batch=4, micro_batch=2, lr=1e-2, device="cpu", dtype="float32")
+    summaries = []
+    for name, stops in (("whole", False), ("halves", True), ("halves", False)):
+        stop = StopFlag()
+        stop.requested = stops and join().rank == join().size - 1
+        summaries.append(fine_tune(model, rows, out.parent / name, settings, {"data": "rows"}, stop))
+    write(out, "sft", {}, summaries)
+
+
+JOBS: dict[str, Callable[[Path, Path], None]] = {"compact": compact, "shard": shard, "trl": trl, "sft": sft}
 
 if __name__ == "__main__":
     torch.set_num_threads(1)

@@ -13,8 +13,11 @@ from typing import Any
 CHILD = Path(__file__).with_name("parallel_child.py")
 
 
-def run_children(job: str, out: Path, model: Path, size: int, timeout: float = 300.0) -> None:
-    """Run a job in `size` processes over gloo; fails with the output of one that failed."""
+def run_children(
+    job: str, out: Path, model: Path, size: int, timeout: float = 300.0, nodes: bool = False
+) -> None:
+    """Run a job in `size` processes over gloo; fails with the output of one that failed. With `nodes` each is
+    told that it is the only one of its node."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -22,7 +25,8 @@ def run_children(job: str, out: Path, model: Path, size: int, timeout: float = 3
     started = []
     for rank in range(size):
         env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": root, "HF_HUB_OFFLINE": "1"}
-        numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
+        local = {"LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1} if nodes else {}
+        numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, **local}
         env |= {name: str(value) for name, value in numbers.items()}
         env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         argv = [sys.executable, str(CHILD), job, str(out), str(model)]
