@@ -80,7 +80,8 @@ class ServingConfig(Section):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the weights live; `auto` takes a GPU when one is visible."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Weight type; `auto` is bfloat16 on a GPU and float32 on a CPU."""
+    """Weight type; `auto` is float32 up to 20 million weights, and for more of them bfloat16 where the
+    hardware multiplies it (a GPU, or a CPU with AVX512-BF16 or AMX)."""
     deterministic: bool | None = None
     """Same rows in the same order in every forward pass; unset means yes on a CPU, no elsewhere."""
     max_rows: Positive = 192
@@ -90,8 +91,8 @@ class ServingConfig(Section):
     context_length: Positive | None = None
     """Tokens a sequence may have; unset means what the checkpoint says."""
     shards: Count = 0
-    """Engines on the nodes of a Ray cluster (extra `ray`) among which sequences are divided; 0 = one engine
-    in this process."""
+    """Engines on the nodes of a Ray cluster (extra `ray`) among which sequences, in `spade eval` items, are
+    divided; 0 = one engine in this process."""
     endpoint: EndpointConfig = EndpointConfig()
     """Models behind an address."""
     vllm: VllmConfig = VllmConfig()

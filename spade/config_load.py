@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails
 
 from spade.config import Config
 from spade.errors import ConfigError
-from spade.registry import suggestion
+from spade.registry import closest, suggestion
 
 _NOT_PART_OF_THE_EXPERIMENT = ("out", "track")
 _PACKAGE = Path(__file__).resolve().parent
@@ -108,7 +108,8 @@ def _find(name: str, parent: Path | None) -> Path:
             if candidate.is_file() and candidate.suffix in (".yaml", ".yml"):
                 return _short(candidate)
     asked = f"{parent} extends '{name}', but there is" if parent else "there is"
-    raise ConfigError(f"{asked} no config file or shipped config '{name}'{suggestion(name, config_names())}")
+    near = suggestion(name, config_names()) if closest(name, config_names()) else "; see spade list configs"
+    raise ConfigError(f"{asked} no config file or shipped config '{name}'{near}")
 
 
 def _short(path: Path) -> Path:

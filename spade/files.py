@@ -1,6 +1,7 @@
 """Files that are never half-written, and names that never lead out of their folder.
 
 * `atomic_write`: temporary file, fsync, rename. A reader sees the old content or the new, also after a crash.
+* `make_folder`: a folder and those above it.
 * `append_lines` / `read_jsonl`: append-only JSON lines; what a crash leaves of a last line is cut off.
 * `path_inside` / `open_inside`: a name out of a manifest is hostile; no `..`, no absolute path, no link.
 
@@ -26,8 +27,11 @@ from spade.types import to_json
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-def atomic_write(path: Path, data: bytes | str) -> None:
-    """Replace `path` by `data` (text is UTF-8). Raises InputError when the file system refuses."""
+def atomic_write(path: Path, data: bytes | str, *, sync: bool = True) -> None:
+    """Replace `path` by `data` (text is UTF-8). Raises InputError when the file system refuses.
+
+    Without `sync` the caller sees to it that the file reaches the disk.
+    """
     raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with _file_system(path):
@@ -35,13 +39,24 @@ def atomic_write(path: Path, data: bytes | str) -> None:
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
             try:
                 _write_all(fd, raw)
-                os.fsync(fd)
+                if sync:
+                    os.fsync(fd)
             finally:
                 os.close(fd)
             os.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
-        _sync_folder(path.parent)
+        if sync:
+            _sync_folder(path.parent)
+
+
+def make_folder(path: Path) -> Path:
+    """Make `path` a folder, and those above it. Raises InputError when the file system refuses."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make the folder {path}: {error.strerror}; choose another place") from error
+    return path
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -192,7 +207,7 @@ def _file_system(path: Path) -> Iterator[None]:
         if error.errno in _FULL:
             hint = "the disk is full; free some space and run the same command again to resume"
         else:
-            hint = f"{error.strerror}; choose another folder with out=PATH"
+            hint = f"{error.strerror}; choose another place"
         raise InputError(f"cannot write {path}: {hint}") from error
 
 

@@ -21,6 +21,9 @@ from spade.errors import ConfigError, InputError
 
 KINDS = ("suite", "source", "backend", "stage", "sink", "codec")
 
+SHOWN = 20
+"""Names that an error message lists."""
+
 ALSO = {"suite": ("spade.evals",)}
 """Further entry-point groups of a kind."""
 
@@ -78,10 +81,13 @@ def closest(name: str, options: Iterable[str]) -> str | None:
 
 
 def suggestion(name: str, options: Iterable[str]) -> str:
-    """The tail of an error message: "; did you mean 'x'?" or "; known: a, b"."""
+    """The tail of an error message: "; did you mean 'x'?" or "; known: a, b" (the first of many)."""
     known = sorted(options)
     best = closest(name, known)
-    return f"; did you mean '{best}'?" if best else f"; known: {', '.join(known) or 'none'}"
+    if best:
+        return f"; did you mean '{best}'?"
+    more = f" and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
+    return f"; known: {', '.join(known[:SHOWN]) or 'none'}{more}"
 
 
 def register(kind: str, name: str, target: str) -> None:
@@ -161,4 +167,6 @@ def _load_file(path: Path, wanted: str) -> ModuleType:
         spec.loader.exec_module(module)
     except SyntaxError as error:
         raise InputError(f"{wanted}: {path} line {error.lineno} is not valid Python ({error.msg})") from error
+    except Exception as error:  # whatever the user's module does when it is imported
+        raise InputError(f"{wanted}: {path} fails when imported ({type(error).__name__}: {error})") from error
     return module

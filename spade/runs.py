@@ -24,6 +24,7 @@ from spade.files import (
     atomic_write,
     cut_torn_line,
     json_lines,
+    make_folder,
     open_inside,
     path_inside,
     read_json,
@@ -75,7 +76,7 @@ class RunFolder:
             raise InputError(f"{path} exists and is not a run folder; choose another one with out=PATH")
         if exists:
             _check_same(cfg, read_record(path), path)
-        _make_folder(path)
+        make_folder(path)
         _lock(path)
         folder = cls._resume(path, command) if exists else cls._create(path, cfg, kind, command)
         folder.append(EVENTS, {"event": "resume" if exists else "start", "time": _now(), "command": command})
@@ -128,7 +129,7 @@ class RunFolder:
     def append_many(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Append several JSON lines with a single fsync."""
         path = self.path_of(name)
-        _make_folder(path.parent)
+        make_folder(path.parent)
         append_lines(path, rows)
 
     def rows(self, name: str) -> list[dict[str, Any]]:
@@ -147,7 +148,7 @@ class RunFolder:
     def write_json(self, name: str, value: Any) -> None:
         """Write a record or plain value as JSON, atomically."""
         path = self.path_of(name)
-        _make_folder(path.parent)
+        make_folder(path.parent)
         write_json(path, value)
 
     def update_record(self, **changes: Any) -> None:
@@ -168,7 +169,10 @@ def read_record(path: Path | str) -> RunRecord:
     try:
         return from_json(RunRecord, tree)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{Path(path) / RECORD} is not a run record ({error})") from error
+        needed = [f.name for f in dataclasses.fields(RunRecord) if f.default is f.default_factory]
+        lacking = [name for name in needed if name not in tree]
+        why = f"it has no {lacking[0]}" if lacking else str(error)
+        raise InputError(f"{Path(path) / RECORD} is not a run record ({why})") from error
 
 
 def publish_record(folder: RunFolder | Path | str, results_dir: Path | str) -> Path:
@@ -181,7 +185,7 @@ def publish_record(folder: RunFolder | Path | str, results_dir: Path | str) -> P
     home = folder.path if isinstance(folder, RunFolder) else Path(folder)
     record = dataclasses.replace(record, scores={**record.scores, **_scores(home / "eval")})
     target = Path(results_dir) / "records"
-    _make_folder(target)
+    make_folder(target)
     path = path_inside(target, f"{record.id}.json")
     write_json(path, record)
     return path
@@ -239,13 +243,6 @@ def _unlock(path: Path) -> None:
     fd = _LOCKS.pop(path.resolve(), None)
     if fd is not None:
         os.close(fd)
-
-
-def _make_folder(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot make the folder {path}: {error.strerror}; use out=PATH") from error
 
 
 def _now() -> str:

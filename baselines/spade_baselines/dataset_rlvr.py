@@ -7,12 +7,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from spade.config import Config
 from spade.errors import ConfigError, InputError
 from spade.rng import child_rng
 from spade.train.source import World, agent_credits, running_baselines
 from spade.types import Credit, EnvProgram, Group, content_id
 from spade_baselines.question_program import question_program
 
+HUB = "hub:"
 HUB_QUESTIONS = 20_000
 """Questions taken of a hub data set unless `dataset.sample` says otherwise."""
 
@@ -55,7 +57,7 @@ def final_answer(text: str) -> str:
 def _rows(path: str, question: str, sample: int | None) -> Iterator[tuple[str, dict[str, Any]]]:
     if not path:
         raise ConfigError("dataset.path is not set; give a .jsonl file, a folder or hub:OWNER/NAME")
-    if path.startswith("hub:"):
+    if path.startswith(HUB):
         from spade.design.corpus_hub import saved_sample
 
         file = saved_sample(path, sample or HUB_QUESTIONS, text_key=question)
@@ -102,6 +104,13 @@ class DatasetSource:
         self._epoch = self._position = 0
         self._asked = 0
         world.folder.update_record(data={**world.folder.record.data, "dataset": self.digest})
+
+    @staticmethod
+    def check(cfg: Config) -> None:
+        """Raise ConfigError without a data set, InputError for a local one that cannot be read."""
+        own = cfg.dataset
+        if not own.path.startswith(HUB):
+            read_questions(own.path, own.question, own.answer)
 
     async def begin_step(self, step: int) -> list[tuple[EnvProgram, bool]]:
         """The next `play.programs` questions of the epoch, without hints."""

@@ -24,11 +24,11 @@ from spade.envs.pool import MANIFEST, Pool, Provenance, brief_note, read_pool, w
 from spade.errors import FaultKind, InputError
 from spade.rng import child_rng
 from spade.train.archive import Archive
+from spade.train.heldout import heldout_programs
 from spade.train.replay import open_archive
-from spade.train.selfplay import heldout_programs
 from spade.train.source import World, agent_credits, faults, returns, running_baselines
 from spade.types import Credit, EnvProgram, Group
-from spade_baselines.pool_refs import judged_pool, pool_of
+from spade_baselines.pool_refs import check_ref, judged_pool, pool_of
 
 if TYPE_CHECKING:
     from spade.envs.sandbox import Sandbox
@@ -56,6 +56,12 @@ class FixedPoolSource:
         self._epoch = 0
         self._position = 0
         self._metrics: dict[str, float] = {}
+
+    @staticmethod
+    def check(cfg: Config) -> None:
+        """Raise InputError for a pool that cannot be read."""
+        if cfg.train.pool is not None:
+            check_ref(cfg.train.pool)
 
     async def begin_step(self, step: int) -> list[tuple[EnvProgram, bool]]:
         """The next `play.programs` programs, without hints."""

@@ -35,24 +35,27 @@ def shipped_pools() -> list[str]:
 
 
 def check_ref(ref: str) -> None:
-    """Find what would be wrong with a reference without reading it all. Raises InputError."""
+    """Find what would be wrong with a reference without fetching anything. Raises InputError."""
     if ref.startswith(PREFIX):
         parse_ref(ref)
-    elif ref not in shipped_pools() and not Path(ref).exists():
+    else:
+        pool_of(ref)
+
+
+def _local_pool(ref: str) -> Pool:
+    if ref in shipped_pools() and not Path(ref).exists():
+        return read_pool(SHIPPED / ref)
+    if not Path(ref).exists():
         raise InputError(
             f"train.pool: there is no pool at {ref}{suggestion(ref, shipped_pools())}; "
             "spade pool make samples one"
         )
+    return import_programs(Path(ref))
 
 
 def pool_of(ref: str) -> Pool:
     """The programs of a reference, with the verdicts that came with them. Raises InputError."""
-    check_ref(ref)
-    if ref.startswith(PREFIX):
-        return hub_pool(ref)
-    if ref in shipped_pools() and not Path(ref).exists():
-        return read_pool(SHIPPED / ref)
-    return import_programs(Path(ref))
+    return hub_pool(ref) if ref.startswith(PREFIX) else _local_pool(ref)
 
 
 async def judged_pool(ref: str, sandbox: Sandbox, cfg: ValidateConfig) -> Pool:

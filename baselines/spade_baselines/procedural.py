@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from spade.config import Config
 from spade.errors import FaultKind
 from spade.rng import child_rng
 from spade.train.source import World, agent_credits, faults, returns, running_baselines
@@ -28,6 +29,11 @@ class ProceduralSource:
         self._dealt = 0
         self._made: dict[str, tuple[Family, int]] = {}
         self._broken = 0
+
+    @staticmethod
+    def check(cfg: Config) -> None:
+        """Raise ConfigError for an unknown family, InputError for a checkout that is none."""
+        families(cfg.procedural.families, cfg.procedural.rlve)
 
     async def begin_step(self, step: int) -> list[tuple[EnvProgram, bool]]:
         """`play.programs` new tasks, without hints."""

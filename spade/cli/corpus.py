@@ -13,7 +13,7 @@ SOURCE = "builtin, a .jsonl, .txt or .md file, a folder, or hub:owner/name[@revi
 DEFAULT_MODEL = "embedded"
 
 
-def add_corpus(parser: argparse.ArgumentParser) -> bool:
+def add_corpus(parser: argparse.ArgumentParser) -> None:
     """`spade corpus build|stats`."""
     sub = parser.add_subparsers(dest="action", required=True, metavar="build|stats")
     build = sub.add_parser("build", help="write the documents of a source to one JSONL file")
@@ -21,16 +21,17 @@ def add_corpus(parser: argparse.ArgumentParser) -> bool:
     build.add_argument("-o", "--out", type=Path, required=True, help="new .jsonl file")
     build.add_argument("--sample", type=positive, help="take this many documents at random")
     build.add_argument("--seed", type=int, default=0, help="of the sample; default 0")
-    build.add_argument("--min-words", type=positive, default=1, help="leave out shorter documents")
+    build.add_argument("--min-words", type=positive, default=1, help="leave out shorter documents; default 1")
     build.add_argument("--max-words", type=positive, help="cut longer documents")
     stats = sub.add_parser("stats", help="count documents, words, tokens, duplicates and lengths")
     stats.add_argument("corpus", nargs="?", default="builtin", help=SOURCE)
     stats.add_argument("--model", help=f"count tokens of this local model; default {DEFAULT_MODEL}")
-    stats.add_argument("--sample", type=positive, default=15_000, help="documents of a hub data set")
+    stats.add_argument(
+        "--sample", type=positive, default=15_000, help="documents of a hub data set; default 15000"
+    )
     for child, handler in ((build, _build), (stats, _stats)):
         add_json(child)
         child.set_defaults(handler=handler)
-    return True
 
 
 def _build(args: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ ROOT = "data.root="
 GENERATORS = {"reasoning-gym-hard": "spade_evals.tasks.reasoning:generate_items"}
 
 
-def add_data(parser: argparse.ArgumentParser) -> bool:
+def add_data(parser: argparse.ArgumentParser) -> None:
     """Arguments of `spade data list|get|generate`."""
     sub = parser.add_subparsers(dest="action", required=True, metavar="list|get|generate")
     shown = sub.add_parser("list", help="list all tasks: size, licence, source, whether the data is present")
@@ -22,7 +22,11 @@ def add_data(parser: argparse.ArgumentParser) -> bool:
     get.add_argument("--force", action="store_true", help="fetch again what is there")
     for child, handler in ((shown, _list), (get, _get)):
         child.add_argument(
-            "where", nargs="*", metavar="data.root=PATH", help="default $SPADE_DATA, else ~/.cache/spade/data"
+            "where",
+            nargs="*",
+            default=[],
+            metavar="data.root=PATH",
+            help="default $SPADE_DATA, else ~/.cache/spade/data",
         )
         add_json(child)
         child.set_defaults(handler=handler)
@@ -30,10 +34,9 @@ def add_data(parser: argparse.ArgumentParser) -> bool:
     make.add_argument("name", help="what to make", choices=sorted(GENERATORS))
     make.add_argument("--out", type=Path, help="data root; default $SPADE_DATA, else ~/.cache/spade/data")
     make.add_argument("--per-task", type=positive, default=8, help="items of each task; default 8")
-    make.add_argument("--seed", type=int, default=42, help="default 42")
+    make.add_argument("--seed", type=int, default=42, help="of the items; default 42")
     add_json(make)
     make.set_defaults(handler=_generate)
-    return True
 
 
 def split_root(words: list[str]) -> tuple[Path | None, list[str]]:

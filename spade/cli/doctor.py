@@ -17,11 +17,12 @@ from spade.machine import hardware, versions
 _REQUIRED = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "pydantic")
 
 
-def add_doctor(parser: argparse.ArgumentParser) -> bool:
+def add_doctor(parser: argparse.ArgumentParser) -> None:
     """Arguments of `spade doctor`."""
     parser.add_argument(
         "words",
         nargs="*",
+        default=[],
         metavar="MODEL | key=value",
         help="a checkpoint, run or model name whose chat template and memory are looked at, and values over "
         "the config's",
@@ -32,7 +33,6 @@ def add_doctor(parser: argparse.ArgumentParser) -> bool:
     )
     add_json(parser)
     parser.set_defaults(handler=_doctor)
-    return False
 
 
 def _doctor(args: argparse.Namespace) -> int:

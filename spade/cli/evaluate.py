@@ -23,7 +23,7 @@ HARNESS = "lm-eval:"
 """Begins the list of tasks of lm-evaluation-harness; the last suite of a command."""
 
 
-def add_eval(parser: argparse.ArgumentParser) -> bool:
+def add_eval(parser: argparse.ArgumentParser) -> None:
     """Arguments of `spade eval`."""
     parser.add_argument(
         "--ckpt", required=True, metavar="REF", help="embedded, RUN, RUN@STEP, folder or model name"
@@ -52,11 +52,14 @@ def add_eval(parser: argparse.ArgumentParser) -> bool:
     _add_tasks(parser.add_argument_group("suites of tasks"))
     _add_harness(parser.add_argument_group("tasks of lm-evaluation-harness (lm-eval:TASK)"))
     parser.add_argument(
-        "overrides", nargs="*", metavar="key=value", help="such as serving.device=cpu or data.root=PATH"
+        "overrides",
+        nargs="*",
+        default=[],
+        metavar="key=value",
+        help="such as serving.device=cpu or data.root=PATH",
     )
     add_json(parser)
     parser.set_defaults(handler=run)
-    return False
 
 
 def _add_tasks(group: Any) -> None:
@@ -244,7 +247,12 @@ def describe(result: Any) -> str:
     return "\n".join([*lines, f"  faults: {faults}; sampled tokens: {result.tokens:,}"])
 
 
+def known(value: float | None) -> bool:
+    """Whether a number is there: the error of items of one program is None or NaN."""
+    return value is not None and value == value
+
+
 def _score(mean: float | None, stderr: float | None, count: int) -> str:
     if mean is None:
         return f"no score (n = {count})"
-    return f"{mean:.3f}" + (f" ± {stderr:.3f}" if stderr is not None else "") + f" (n = {count})"
+    return f"{mean:.3f}" + (f" ± {stderr:.3f}" if known(stderr) else "") + f" (n = {count})"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from spade import registry
-from spade.cli.evaluate import HARNESS
+from spade.cli.evaluate import HARNESS, known
 from spade.cli.main import lazy
 from spade.config import Config
 from spade.errors import ConfigError
@@ -49,7 +49,7 @@ def in_loop(cfg: Config, run: Path) -> Any:
         more = {"seed": cfg.eval.seed, "limit": cfg.eval.checkpoint_items}
         result = await evaluate_open(chat, sandbox, name, ref, run / CHECKPOINT_SCORES, **more)
         mean, stderr, count = result.score
-        score = "no score" if mean is None else f"{mean:.3f}" + (f" ± {stderr:.3f}" if stderr else "")
+        score = "no score" if mean is None else f"{mean:.3f}" + (f" ± {stderr:.3f}" if known(stderr) else "")
         return f"{cfg.name}: {name} at step {step}: {score} (n = {count})"
 
     return look

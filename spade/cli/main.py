@@ -14,7 +14,9 @@ import io
 import json
 import os
 import sys
+import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from spade.errors import InputError, SpadeError
@@ -27,7 +29,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "compare": ("spade.cli.compare:add_compare", "compare evaluated runs with paired statistics"),
     "report": ("spade.cli.report:add_report", "show runs on one HTML page, live or as a file, or as cards"),
     "config": ("spade.cli.tools:add_config", "show, diff or describe configurations"),
-    "list": ("spade.cli.tools:add_list", "list suites, sources, backends, stages, sinks, configs"),
+    "list": ("spade.cli.tools:add_list", "list suites, sources, backends, stages, sinks, codecs, configs"),
     "run": ("spade.cli.tools:add_run", "summarise or publish a run folder"),
     "envs": ("spade.cli.delegate:add_envs", "validate, run or play environment programs"),
     "pool": ("spade.cli.pool:add_pool", "make, judge, measure, export or import a pool of programs"),
@@ -38,6 +40,44 @@ VERBS: dict[str, tuple[str, str]] = {
     "study": ("spade.cli.study:add_study", "study what training does to a model's output distribution"),
     "doctor": ("spade.cli.doctor:add_doctor", "check this machine and installation"),
 }
+
+
+class MixedParser(argparse.ArgumentParser):
+    """A parser, and parsers of sub-verbs, that take options and positionals in any order:
+    `spade train demo --json seed=1`."""
+
+    _mixing = False
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{"formatter_class": _Formatter, **kwargs})
+
+    def add_subparsers(self, **kwargs: Any) -> Any:
+        """As in the base class; the help of a sub-verb is also its description."""
+        self._mixing = True  # argparse cannot mix at this level; the parsers below do
+        return super().add_subparsers(**{"action": _Described, **kwargs})
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As in the base class, options and positionals in any order."""
+        if self._mixing:
+            return super().parse_known_args(args, namespace)
+        self._mixing = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._mixing = False
+
+
+class _Formatter(argparse.HelpFormatter):
+    """Names the value of an option by its kind, where the option does not: `--out PATH`, `--limit N`."""
+
+    def _get_default_metavar_for_optional(self, action: argparse.Action) -> str:
+        kinds: dict[Any, str] = {None: "NAME", Path: "PATH", float: "X"}
+        return kinds.get(action.type, "N")
+
+
+class _Described(argparse._SubParsersAction):  # type: ignore[type-arg]
+    def add_parser(self, name: str, **kwargs: Any) -> Any:
+        return super().add_parser(name, **{"description": kwargs.get("help"), **kwargs})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -70,6 +110,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader (`| head`) is gone; Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if os.environ.get("SPADE_DEBUG") or error.strerror is None:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        print(
+            f"spade: the system refuses: {where}{error.strerror} (SPADE_DEBUG=1 shows where)", file=sys.stderr
+        )
+        return InputError.exit_code if error.filename else SpadeError.exit_code
 
 
 def usage() -> str:
@@ -124,16 +172,21 @@ def lazy(where: str) -> Any:
     return getattr(module, attribute)
 
 
+def parser_of(verb: str) -> MixedParser:
+    """The parser of a verb of `VERBS`."""
+    where, phrase = VERBS[verb]
+    parser = MixedParser(prog=f"spade {verb}", description=phrase)
+    lazy(where)(parser)
+    return parser
+
+
 def _run(verb: str, rest: list[str]) -> int:
     if verb not in VERBS:
         near = difflib.get_close_matches(verb, VERBS, n=1, cutoff=0.4)
         hint = f"did you mean 'spade {near[0]}'?" if near else "spade --help lists the verbs"
         raise InputError(f"unknown verb '{verb}'; {hint}")
-    where, phrase = VERBS[verb]
-    parser = argparse.ArgumentParser(prog=f"spade {verb}", description=phrase)
-    nested = lazy(where)(parser)
-    # Intermixed parsing allows `spade train demo --json seed=1`; argparse cannot mix it with sub-verbs.
-    args = parser.parse_args(rest) if nested else parser.parse_intermixed_args(rest)
+    args = parser_of(verb).parse_args(rest)
+    warnings.filterwarnings("ignore", category=SyntaxWarning)  # slips of programs that are read, not ours
     args.stdout = sys.stdout
     args.command = _command(verb, rest)
     # Handlers here print their document with `emit`; whatever else is printed below them is a log.

@@ -26,12 +26,14 @@ MASTERED, INTRACTABLE = 0.9, 0.1
 """Mean plain return above and below which a program teaches little."""
 
 
-def add_pool(parser: argparse.ArgumentParser) -> bool:
+def add_pool(parser: argparse.ArgumentParser) -> None:
     """`spade pool make|validate|stats|export|import`."""
     sub = parser.add_subparsers(dest="action", required=True, metavar="make|validate|stats|export|import")
     make = sub.add_parser("make", help="sample a pool of admitted programs from a config's start model")
     make.add_argument("config", help="shipped config name or YAML file")
-    make.add_argument("overrides", nargs="*", metavar="key=value")
+    make.add_argument(
+        "overrides", nargs="*", default=[], metavar="key=value", help="values over the config's"
+    )
     make.add_argument("--out", type=Path, required=True, help="new folder for the pool")
     make.add_argument("--size", type=positive, default=64, help="programs wanted; default 64")
     check = sub.add_parser("validate", help="judge the programs whose verdict does not hold here")
@@ -52,13 +54,12 @@ def add_pool(parser: argparse.ArgumentParser) -> bool:
         child.add_argument("--out", type=Path, required=True, help="new place")
     for child in (check, bring):
         child.add_argument(
-            "overrides", nargs="*", metavar="key=value", help="such as validator.floor_max=0.34"
+            "overrides", nargs="*", default=[], metavar="key=value", help="such as validator.floor_max=0.34"
         )
     handlers = {make: _make, check: _validate, stats: _stats, export: _export, bring: _import}
     for child, handler in handlers.items():
         add_json(child)
         child.set_defaults(handler=handler)
-    return True
 
 
 def _make(args: argparse.Namespace) -> int:
@@ -177,6 +178,8 @@ def _difficulty(means: list[float]) -> dict[str, float]:
 
 
 def _text(pool: Pool, measured: Any = None) -> str:
+    from spade.envs.diversity import TWIN
+
     value = _value(pool, measured)
 
     def listed(counts: Mapping[str, int]) -> str:
@@ -198,7 +201,7 @@ def _text(pool: Pool, measured: Any = None) -> str:
             f"difficulty: {played}",
             f"variety: {value['structures']} structures (largest {value['largest_structure']:.0%}), "
             f"effective number (Vendi) {spread.vendi:.1f}, mean cosine {spread.mean_cosine:.3f}, to the "
-            f"nearest {spread.nearest_cosine:.3f}",
+            f"nearest {spread.nearest_cosine:.3f}; near duplicates (cosine from {TWIN}): {spread.twins}",
             f"sampled tokens: {value['tokens']:,}",
         ]
     )

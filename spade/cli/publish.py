@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from spade.errors import InputError
-from spade.files import atomic_write, path_inside, read_json, read_jsonl
+from spade.files import atomic_write, make_folder, path_inside, read_json, read_jsonl
 from spade.runs import CHECKPOINT_SCORES, METRICS, RECORD
 
 CURVES = ("step", "tokens_total", "return_plain", "return_hinted", "regret", "accept_rate")
@@ -29,7 +29,7 @@ def publish_set(run: Path, target: Path) -> list[Path]:
     written = []
     for name, text in texts.items():
         path = path_inside(target, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         atomic_write(path, text)
         written.append(path)
     return written

@@ -15,21 +15,21 @@ if TYPE_CHECKING:
     from spade.report.html import Comparison
 
 
-def add_report(parser: argparse.ArgumentParser) -> bool:
+def add_report(parser: argparse.ArgumentParser) -> None:
     """Arguments of `spade report`."""
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
     parser.add_argument(
-        "-o", "--out", type=Path, help="the page, or the folder of the cards; default: in the run"
+        "-o", "--out", type=Path, help="the page, or the folder of the cards; default in the run"
     )
     parser.add_argument(
         "--beside", nargs="+", default=[], metavar="RUN", help="further evaluated runs for the comparison"
     )
+    parser.add_argument("--reference", help="name of the run the others are compared with; default the first")
     parser.add_argument("--live", action="store_true", help="serve the page on this machine and refresh it")
-    parser.add_argument("--port", type=int, default=8585, help="of --live")
+    parser.add_argument("--port", type=int, default=8585, help="of --live; default 8585")
     parser.add_argument("--card", action="store_true", help="write a model card and a pool card instead")
     add_json(parser)
     parser.set_defaults(handler=run)
-    return False
 
 
 def run(args: argparse.Namespace) -> int:
@@ -42,9 +42,12 @@ def run(args: argparse.Namespace) -> int:
     def read() -> list[RunData]:
         return [read_run(folder, documents[folder]) for folder in args.runs]
 
+    def compared() -> Comparison:
+        return _comparison(args.runs, args.beside, args.reference)
+
     if args.live:
-        return _serve(args, lambda version: page(read(), _comparison(args.runs, args.beside), version))
-    comparison = _comparison(args.runs, args.beside)
+        return _serve(args, lambda version: page(read(), compared(), version))
+    comparison = compared()
     if args.card:
         from spade.report.cards import write_cards
 
@@ -82,18 +85,20 @@ def _documents(folder: Path) -> dict[str, str]:
         return {}
 
 
-def _comparison(runs: Sequence[Path], beside: Sequence[str]) -> Comparison:
+def _comparison(runs: Sequence[Path], beside: Sequence[str], reference: str | None = None) -> Comparison:
     """What `spade compare` says of the runs that were evaluated, and of the runs beside them."""
     from spade.report.html import Comparison
 
     evaluated = lazy("spade_evals.results:suites_of")
-    paths: list[Path | str] = [*beside, *(folder for folder in runs if evaluated(folder))]
+    paths: list[Path | str] = list(lazy("spade_evals.results:expand")(beside))
+    there = {Path(path).resolve() for path in paths}
+    paths += [folder for folder in runs if folder.resolve() not in there and evaluated(folder)]
     if not paths:
         command = f"spade eval --suite heldout --ckpt {runs[0]}"
         return Comparison(
             missing=f"Not evaluated yet. {command} measures it; --beside adds the runs to compare with."
         )
-    report = lazy("spade_evals.compare:compare_suites")(paths)
+    report = lazy("spade_evals.compare:compare_suites")(paths, reference)
     reports = getattr(report, "reports", (report,))
     frames, claims = lazy("spade_evals.render:frames"), lazy("spade_evals.compare_files:claims")
     tables = [
@@ -101,5 +106,8 @@ def _comparison(runs: Sequence[Path], beside: Sequence[str]) -> Comparison:
         for one in reports
         for title, frame in frames(one)
     ]
+    notes = [[note] for one in reports for note in one.problems]
+    if notes:
+        tables.append(("Notes", ["what else is to be known"], notes))
     said = [claim.replace("**", "") for one in reports for claim in claims(one)]
     return Comparison(tables, said)

@@ -49,16 +49,17 @@ def rivals(cfg: Config, run: Path) -> list[Rival]:
     record = read_record(run)
     places = [run.parent, *map(Path, cfg.eval.results)]
     suite, weights = cfg.eval.suite, start_weights(cfg.model)
-    base = sorted(p for place in places for p in _folders(place) if _is_base(p, weights, suite))
-    out = default_out(cfg.model)
-    found = [
-        Rival(
-            "base", tuple(base[:1]), f"spade eval --ckpt {shlex.quote(cfg.model)} --suite {suite} --out {out}"
-        )
-    ]
+    protocol = _protocol(run, suite)
+    base = sorted(p for place in places for p in _base_files(place, weights, suite, protocol))
+    found = [Rival("base", tuple(base[:1]), _base_command(cfg))]
     for name, source in SOURCES.items():
         if cfg.train.source != source:
-            paths = [p for place in places for p in _folders(place) if _is_match(p, record, source, suite)]
+            paths = [
+                p
+                for place in places
+                for p in _folders(place)
+                if _is_match(p, record, source, suite, protocol)
+            ]
             found.append(Rival(name, tuple(sorted(set(paths))), _command(record, run, name, source)))
     return found
 
@@ -125,18 +126,38 @@ def start_weights(model: str) -> str:
     return str(lazy("spade_evals.runner:subject_of")(model).checkpoint)
 
 
-def _is_base(path: Path, weights: str, suite: str) -> bool:
-    if (path / RECORD).is_file():
-        return False
-    trees = [tree for _, tree in lazy("spade_evals.results:documents")(path)]
-    return any(
-        t["checkpoint"] == weights and t["origin"].get("seed") is None and t["protocol"]["suite"] == suite
-        for t in trees
-    )
+def _base_command(cfg: Config) -> str:
+    """The command that evaluates the start model as the run is evaluated at its end."""
+    words = ["spade", "eval", "--ckpt", cfg.model, "--suite", cfg.eval.suite]
+    words += ["--limit", str(cfg.eval.episodes)] if cfg.eval.episodes is not None else []
+    words += ["--seed", str(cfg.eval.seed)] if cfg.eval.seed else []
+    return shlex.join([*words, "--out", str(default_out(cfg.model))])
 
 
-def _is_match(path: Path, record: RunRecord, source: str, suite: str) -> bool:
-    """Whether `path` is an evaluated run of `source`, with seed, start weights and spending of `record`."""
+def _protocol(path: Path, suite: str) -> str | None:
+    """Fingerprint of the result of `suite` that stands for `path`; None without one."""
+    if suite not in lazy("spade_evals.results:suites_of")(path):
+        return None
+    return str(lazy("spade_evals.results:find")(path, suite)[1]["fingerprint"])
+
+
+def _base_files(place: Path, weights: str, suite: str, protocol: str | None) -> Iterator[Path]:
+    """Results of the start model below `place`, under the protocol of the run."""
+    for path in _folders(place):
+        if (path / RECORD).is_file():
+            continue
+        for file, tree in lazy("spade_evals.results:documents")(path):
+            if (
+                tree["checkpoint"] == weights
+                and tree["origin"].get("seed") is None
+                and tree["protocol"]["suite"] == suite
+                and tree["fingerprint"] == (protocol or tree["fingerprint"])
+            ):
+                yield file
+
+
+def _is_match(path: Path, record: RunRecord, source: str, suite: str, protocol: str | None) -> bool:
+    """Whether `path` is a run of `source` with seed, start weights and spending of `record`, evaluated so."""
     if not (path / RECORD).is_file() or "format" in read_json(path / RECORD, "run record"):
         return False
     other = read_record(path)
@@ -150,5 +171,6 @@ def _is_match(path: Path, record: RunRecord, source: str, suite: str) -> bool:
         and "model" in record.data
         and other.data.get("model") == record.data["model"]
         and (asked == int(wanted) or abs(spent - wanted) <= NEAR * wanted)
-        and suite in lazy("spade_evals.results:suites_of")(path)
+        and (own := _protocol(path, suite)) is not None
+        and own == (protocol or own)
     )

@@ -12,7 +12,7 @@ from spade.config_load import with_overrides
 from spade.machine import require_device
 
 
-def add_serve(parser: argparse.ArgumentParser) -> bool:
+def add_serve(parser: argparse.ArgumentParser) -> None:
     """Arguments of `spade serve`."""
     parser.add_argument(
         "--ckpt", required=True, metavar="REF",
@@ -30,10 +30,11 @@ def add_serve(parser: argparse.ArgumentParser) -> bool:
     parser.add_argument(
         "--max-waiting", type=positive, default=256, metavar="N", help="requests at once; default 256"
     )
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="such as serving.device=cpu")
+    parser.add_argument(
+        "overrides", nargs="*", default=[], metavar="key=value", help="such as serving.device=cpu"
+    )
     add_json(parser)
     parser.set_defaults(handler=run)
-    return False
 
 
 def _port(text: str) -> int:

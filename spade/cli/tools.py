@@ -23,12 +23,14 @@ from spade.files import path_inside, read_jsonl
 from spade.runs import METRICS, RECORD, publish_record, read_record
 
 
-def add_config(parser: argparse.ArgumentParser) -> bool:
+def add_config(parser: argparse.ArgumentParser) -> None:
     """Arguments of `spade config show|diff|schema`."""
     sub = parser.add_subparsers(dest="action", required=True, metavar="show|diff|schema")
     show = sub.add_parser("show", help="print a config with everything resolved")
     show.add_argument("config", help="shipped name, YAML file or run folder")
-    show.add_argument("overrides", nargs="*", metavar="key=value")
+    show.add_argument(
+        "overrides", nargs="*", default=[], metavar="key=value", help="values over the config's"
+    )
     diff = sub.add_parser("diff", help="print the keys in which two configs or runs differ")
     diff.add_argument("left", help="shipped name, YAML file or run folder")
     diff.add_argument("right", help="shipped name, YAML file or run folder")
@@ -36,19 +38,17 @@ def add_config(parser: argparse.ArgumentParser) -> bool:
     for child, handler in ((show, _show), (diff, _diff), (schema, _schema)):
         add_json(child)
         child.set_defaults(handler=handler)
-    return True
 
 
-def add_list(parser: argparse.ArgumentParser) -> bool:
+def add_list(parser: argparse.ArgumentParser) -> None:
     """Arguments of `spade list`."""
     kinds = [*(f"{kind}s" for kind in registry.KINDS), "configs"]
     parser.add_argument("kind", metavar="|".join(kinds), help="what to list")
     add_json(parser)
     parser.set_defaults(handler=_list)
-    return False
 
 
-def add_run(parser: argparse.ArgumentParser) -> bool:
+def add_run(parser: argparse.ArgumentParser) -> None:
     """Arguments of `spade run show|publish`."""
     sub = parser.add_subparsers(dest="action", required=True, metavar="show|publish")
     show = sub.add_parser("show", help="summarise a run: where it came from and how far it is")
@@ -61,7 +61,6 @@ def add_run(parser: argparse.ArgumentParser) -> bool:
     publish.add_argument(
         "--set", metavar="NAME", help="also copy what comparisons need to RESULTS/runs/NAME/RUN"
     )
-    return True
 
 
 def _load(name: str, overrides: list[str]) -> Any:
@@ -107,7 +106,9 @@ def _list(args: argparse.Namespace) -> int:
         found = lazy("spade_evals.catalogue:catalogue")()
         emit(args, found, str(found))
         return 0
-    rows = {name: registry.target(kind, name) for name in registry.names(kind)}
+    built_in = lazy("spade.envs.battery:STAGES") if kind == "stage" else {}
+    rows = {name: f"{stage.__module__}:{stage.__name__}" for name, stage in built_in.items()}
+    rows |= {name: registry.target(kind, name) for name in registry.names(kind)}
     width = max(map(len, rows), default=0)
     text = "\n".join(f"{name:<{width}}  {where}" for name, where in rows.items())
     emit(args, rows, text or f"no {args.kind} registered")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from spade import registry
-from spade.cli.evaluate import evaluate, suite_names
+from spade.cli.evaluate import describe, evaluate, suite_names
 from spade.cli.inloop import check_in_loop, in_loop
 from spade.cli.launch import launch
 from spade.cli.main import add_json, emit, lazy, positive
@@ -26,11 +26,15 @@ LEDGER_KEYS = {"total_tokens": "total_tokens", "train_tokens": "tokens_trained",
 """What `budget.match` makes equal, and the ledger's word for it."""
 
 
-def add_train(parser: argparse.ArgumentParser) -> bool:
+def add_train(parser: argparse.ArgumentParser) -> None:
     """Arguments of `spade train`."""
     parser.add_argument("config", help="name of a shipped config, or a YAML file")
     parser.add_argument(
-        "overrides", nargs="*", metavar="key=value", help="values over the config's, such as seed=1"
+        "overrides",
+        nargs="*",
+        default=[],
+        metavar="key=value",
+        help="values over the config's, such as seed=1",
     )
     parser.add_argument(
         "--resume", action="store_true", help="insist on an existing run (it is resumed anyway)"
@@ -48,7 +52,6 @@ def add_train(parser: argparse.ArgumentParser) -> bool:
     )
     add_json(parser)
     parser.set_defaults(handler=run)
-    return False
 
 
 def run(args: argparse.Namespace) -> int:
@@ -78,7 +81,8 @@ def run(args: argparse.Namespace) -> int:
         make_missing(cfg, opened.path, _trains(run_training))
     if status == "finished" and cfg.eval.compare and cfg.eval.at_end:
         summary |= _comparison(cfg, opened.path)
-    emit(args, summary, "\n".join(f"{key}: {_short(value)}" for key, value in summary.items()))
+    shown = {key: _short(value) for key, value in summary.items()}
+    emit(args, summary, "\n".join(f"{key}: {text}" for key, text in shown.items() if text))
     return 130 if status == "interrupted" else 0
 
 
@@ -128,7 +132,7 @@ def train(cfg: Config, folder: RunFolder, run_training: Callable[..., Any]) -> t
 
 def check(cfg: Config) -> None:
     """Find what would fail later: source name, device, start checkpoint. Raises ConfigError or InputError."""
-    registry.target("source", cfg.train.source)
+    source = registry.resolve("source", cfg.train.source)
     registry.target("backend", cfg.serving.type)
     require_device(cfg.serving.device)
     if cfg.eval.at_end:
@@ -136,8 +140,7 @@ def check(cfg: Config) -> None:
     check_in_loop(cfg)
     lazy("spade.serving.launch:resolve_ref")(cfg.model)
     lazy("spade.train.checks:check_run")(cfg)
-    if cfg.train.source == "fixed_pool" and cfg.train.pool is not None:
-        lazy("spade_baselines.pool_refs:check_ref")(cfg.train.pool)
+    getattr(source, "check", lambda cfg: None)(cfg)
 
 
 def with_budget(cfg: Config) -> Config:
@@ -170,4 +173,6 @@ def _evaluations(cfg: Config, folder: RunFolder) -> dict[str, Any]:
 
 
 def _short(value: Any) -> str:
+    if hasattr(value, "parts"):  # the result of a suite
+        return describe(value)
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -15,19 +15,21 @@ MODEL = Path(__file__).with_name("model")
 def add_parsers(sub: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Attach the two verbs below `spade embedded`."""
     build = sub.add_parser("build", help="make the embedded model from the committed recipe")
-    build.add_argument("--out", type=Path, default=MODEL, help="folder to write (default: the shipped one)")
-    build.add_argument("--scale", type=float, default=1.0, help="share of the recipe's tokens")
+    build.add_argument("--out", type=Path, default=MODEL, help="folder to write ; default the shipped one")
+    build.add_argument("--scale", type=float, default=1.0, help="share of the recipe's tokens; default 1")
     build.add_argument(
         "--keep-stages", type=Path, help="folder for the model at the end of each phase: pretrain, skill, sft"
     )
     build.add_argument("--no-card", action="store_true", help="do not measure the result")
-    build.add_argument("--json", action="store_true")
+    build.add_argument(
+        "--json", action="store_true", help="print one JSON document on stdout, logs on stderr"
+    )
     build.set_defaults(handler=cmd_build)
     card = sub.add_parser("card", help="measure a checkpoint as Designer and Agent and write its card")
-    card.add_argument("--ckpt", default="embedded", help="model reference")
-    card.add_argument("--samples", type=int, default=500)
+    card.add_argument("--ckpt", default="embedded", metavar="REF", help="a checkpoint; default embedded")
+    card.add_argument("--samples", type=int, default=500, help="designs and plays measured; default 500")
     card.add_argument("--write", action="store_true", help="write README.md and card.json into the folder")
-    card.add_argument("--json", action="store_true")
+    card.add_argument("--json", action="store_true", help="print one JSON document on stdout, logs on stderr")
     card.set_defaults(handler=cmd_card)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from spade.files import atomic_write
+from spade.files import atomic_write, make_folder
 from spade.report.html import Comparison
 from spade.report.markdown import escape
 from spade.report.run_data import RunData
@@ -42,7 +42,7 @@ POOL_LIMITS = """## Known limits
 
 def write_cards(out: Path, run: RunData, comparison: Comparison) -> list[Path]:
     """Write both cards of a run into `out`; a run without a pool of its own has no pool card."""
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     paths = [out / MODEL_CARD]
     atomic_write(paths[0], model_card(run, comparison))
     if run.programs:

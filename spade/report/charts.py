@@ -109,7 +109,8 @@ def _line_chart(rows: Sequence[Row], lines: Lines, missing: float | None = None)
     for place, (key, label) in enumerate(lines):
         x, y = _series(rows, key, missing)
         colour = COLOURS[place % len(COLOURS)]
-        axis.plot(x, y, DASHES[place % 4], color=colour, label=label, linewidth=1.5)
+        dot = "o" if x.size == 1 else None  # a line through one point is not seen
+        axis.plot(x, y, DASHES[place % 4], color=colour, label=label, linewidth=1.5, marker=dot, markersize=4)
         if band := BANDS.get(key):
             both = [row for row in rows if row.get(key) is not None and row.get(band) is not None]
             (bx, middle), (_, error) = _series(both, key), _series(both, band)
@@ -141,12 +142,13 @@ def _areas(rows: Sequence[Row], lines: Lines) -> str:
         steps[::stride], parts, labels=[label for _, label in lines],
         colors=[COLOURS[k % len(COLOURS)] for k in range(len(lines))], alpha=0.8, linewidth=0,
     )  # fmt: skip
-    return _svg(figure, axis)
+    return _svg(figure, axis, loc="center left", bbox_to_anchor=(1.0, 0.5), reverse=True)
 
 
 def _panel() -> tuple[Any, Any]:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(5.2, 3.0), layout="constrained")
     FigureCanvasSVG(figure)
@@ -156,16 +158,17 @@ def _panel() -> tuple[Any, Any]:
     axis.tick_params(colors=INK, labelsize=8)
     axis.set_xlabel("step", color=INK, fontsize=8)
     axis.grid(alpha=0.25, color=INK)
+    axis.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
     axis.spines[["top", "right"]].set_visible(False)
     axis.spines[["bottom", "left"]].set_color(INK)
     return figure, axis
 
 
-def _svg(figure: Any, axis: Any) -> str:
+def _svg(figure: Any, axis: Any, **legend: Any) -> str:
     import matplotlib
 
     if len(axis.get_legend_handles_labels()[1]) > 1:
-        axis.legend(fontsize=8, frameon=False, labelcolor=INK)
+        axis.legend(fontsize=8, frameon=False, labelcolor=INK, **legend)
     buffer = io.StringIO()
     # Text stays text (small, searchable); a fixed salt makes equal charts equal files.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "spade"}):

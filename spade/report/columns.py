@@ -9,7 +9,7 @@ from typing import Any
 Row = Mapping[str, Any]
 
 ABSENT = "\N{EN DASH}"
-PHASES = ("design", "hints", "play", "floor", "learn", "checkpoint")
+PHASES = ("design", "hints", "play", "floor", "learn", "lens", "checkpoint")
 """Phases of the time split, in the order of a step."""
 REASONS = 2
 """Most frequent rejection reasons named beside the accept rate."""

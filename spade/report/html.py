@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spade.files import atomic_write
+from spade.files import atomic_write, make_folder
 from spade.report.charts import charts
 from spade.report.run_data import ENDS, RunData
 
@@ -56,7 +56,8 @@ def page(runs: Sequence[RunData], comparison: Comparison, live: str = "") -> str
 
 
 def write_page(path: Path, runs: Sequence[RunData], comparison: Comparison) -> Path:
-    """Write the page to `path`, atomically."""
+    """Write the page to `path`, atomically; folders above it are made."""
+    make_folder(path.parent)
     atomic_write(path, page(runs, comparison))
     return path
 

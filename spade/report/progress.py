@@ -87,6 +87,8 @@ class Progress:
         now, step = time.monotonic(), float(metrics.get("step") or 0)
         if not self._rows:  # a resumed run does not start at step 0, so only this step's own time counts
             self._by_step.mark(step - 1, now - float(metrics.get("seconds") or 0))
+            if step == 1:
+                self._by_tokens.mark(0.0, now - float(metrics.get("seconds") or 0))
         self._rows.append(metrics)
         self._by_step.mark(step, now)
         self._by_tokens.mark(float(metrics.get("tokens_total") or 0), now)
@@ -105,10 +107,10 @@ class Progress:
     def remaining(self) -> float | None:
         """Estimated seconds to the end, or None."""
         guesses = [self._by_step.remaining(self.steps)]
-        if self.total_tokens:
+        if self.total_tokens:  # the steps alone may be many more than the tokens allow
             guesses.append(self._by_tokens.remaining(self.total_tokens))
         known = [max(0.0, g) for g in guesses if g is not None]
-        return min(known) if known else None
+        return min(known) if len(known) == len(guesses) else None
 
     def line(self, metrics: Mapping[str, Any]) -> str:
         """One step as one plain line."""

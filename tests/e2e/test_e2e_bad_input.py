@@ -152,6 +152,25 @@ def test_damaged_checkpoint_of_a_run_is_named(refused: Refused, reference: Path,
     assert len((run / "metrics.jsonl").read_bytes()) == len((reference / "metrics.jsonl").read_bytes())
 
 
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        (["train.source=fixed_pool", "train.pool=empty"], "empty holds no programs"),
+        (["train.source=dataset"], "dataset.path is not set"),
+        (["train.source=dataset", "dataset.path=nowhere"], "there is no nowhere"),
+        (["train.source=dataset", "dataset.path=empty"], "empty holds no questions"),
+        (["train.source=procedural", "procedural.families=[riddles]"], "unknown kind 'riddles'"),
+        (["train.source=mine.py:Source"], "there is no file mine.py"),
+    ],
+)
+def test_a_source_that_cannot_start_is_found_before_a_run_folder_is_made(
+    refused: Refused, model: list[str], changes: list[str], why: str
+) -> None:
+    Path("empty").mkdir()
+    assert why in refused("train", "smoke", *model, *changes)
+    assert not Path("runs").exists()
+
+
 CODE = "class AEnv:\n    pass\n"
 
 

@@ -72,12 +72,29 @@ async def test_rivals_are_found_by_start_source_and_budget(
             await make(tmp_path / name / "eval", 0.5, trained(name, 0))
     await make(tmp_path / "older", 0.3, Origin())
     await make(tmp_path / "embedded", 0.4, Origin())
-    found = {rival.name: [p.name for p in rival.paths] for rival in rivals(cfg, run)}
-    assert found == {"base": ["embedded"], "fixed-pool": ["pool"], "procedural": []}
+    await make(tmp_path / "asked-otherwise", 0.4, Origin(), temperature=0.5)
+    _rename_checkpoint(tmp_path / "asked-otherwise" / "fake.json", "hash-embedded")
+    found = {rival.name: [str(p.relative_to(tmp_path)) for p in rival.paths] for rival in rivals(cfg, run)}
+    assert found == {"base": ["embedded/fake.json"], "fixed-pool": ["pool"], "procedural": []}
     report, missing = compare_with_rivals(cfg, run)
     assert [row.label for row in report.rows] == ["embedded", "pool", "own"]
     assert [rival.name for rival in missing] == ["procedural"]
     assert (run / "compare" / "compare.html").is_file()
+
+
+def _rename_checkpoint(result: Path, checkpoint: str) -> None:
+    tree = json.loads(result.read_text())
+    result.write_text(json.dumps({**tree, "checkpoint": checkpoint}))
+
+
+def test_the_command_of_a_missing_start_model_asks_as_the_run_was_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spade.cli.rivals.start_weights", lambda model: f"hash-{model}")
+    cfg = a_run(tmp_path / "own", "self_play", 1000.0)
+    few = cfg.model_copy(update={"eval": cfg.eval.model_copy(update={"episodes": 8, "seed": 3})})
+    command = rivals(few, tmp_path / "own")[0].command
+    assert command == "spade eval --ckpt embedded --suite fake --limit 8 --seed 3 --out runs/eval-embedded"
 
 
 def test_one_command_trains_the_run_and_its_rivals(spade: Spade, work: Path, model: list[str]) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from spade.cli.main import VERBS
+from spade.cli.main import VERBS, parser_of
+from spade.config import Config
 from spade.types import GameType
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,6 +65,12 @@ def test_a_broken_link_would_be_found() -> None:
     assert broken_links(ROOT / "README.md", text) == ["docs/nowhere.md", "docs/environments.md#no-such-part"]
 
 
+def test_the_index_names_every_page_of_the_manual() -> None:
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md"}
+    assert {name for name in pages if f"]({name})" not in index} == set()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_commands_in_pages_exist(page: Path) -> None:
     for command in shell_commands(page.read_text(encoding="utf-8")):
@@ -72,6 +79,47 @@ def test_commands_in_pages_exist(page: Path) -> None:
         elif command[0] == "make":
             wanted = [word for word in command[1:] if "=" not in word]
             assert set(wanted) <= MAKE_TARGETS, " ".join(command)
+
+
+def spade_commands(page: Path) -> list[list[str]]:
+    """What follows `spade` in the commands of a page: of its shell blocks, and after `$` in its outputs."""
+    text = page.read_text(encoding="utf-8")
+    shown = [
+        line[2:].split(" #")[0] for b in blocks(text, "text") for line in b.splitlines() if line[:2] == "$ "
+    ]
+    found = shell_commands(text) + [shlex.split(line) for line in shown if "spade " in line]
+    return [command[1:] for command in found if Path(command[0]).name == "spade"]
+
+
+def refusal(command: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """What the command line says against a command before it does anything; empty for a good one."""
+    try:
+        args = parser_of(command[0]).parse_args(command[1:])
+    except SystemExit as stop:
+        return capsys.readouterr().err if stop.code else ""
+    words = getattr(args, "overrides", [])
+    return " ".join(word for word in words if not word.startswith("data.root=") and not is_key(word))
+
+
+def is_key(word: str) -> bool:
+    node: object = Config
+    for part in word.partition("=")[0].split("."):
+        fields = getattr(node, "model_fields", {})
+        if part not in fields:
+            return False
+        node = fields[part].annotation
+    return "=" in word
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_options_and_keys_in_pages_exist(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert {shlex.join(c): why for c in spade_commands(page) if (why := refusal(c, capsys))} == {}
+
+
+def test_an_option_or_key_that_does_not_exist_would_be_found(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--limits" in refusal(shlex.split("eval --ckpt embedded --limits 5"), capsys)
+    assert refusal(shlex.split("train demo play.playz=3 seed=1"), capsys) == "play.playz=3"
+    assert refusal(shlex.split("pool import games --out again validator.floor_max=0.34"), capsys) == ""
 
 
 def test_shipped_configs_named_in_commands_load() -> None:

@@ -118,6 +118,19 @@ def test_the_demo_recipe_uses_existing_verbs_and_configs() -> None:
 
 
 @pytest.mark.skipif(MAKE is None, reason="there is no make on the PATH")
+def test_the_recipe_of_all_arms_takes_keys_and_ends_with_tables_and_report() -> None:
+    done = make(
+        "--dry-run", "--always-make", "arms", "SEEDS=3 4", "ARMS=a", "ARMS_FLAGS=budget.total_tokens=9"
+    )
+    text = done.stdout
+    assert done.returncode == 0, done.stderr
+    assert "train demo seed=$s budget.total_tokens=9 out=$run --with-baselines" in text
+    assert "train demo-fixed-pool-replay seed=$s budget.total_tokens=9" in text
+    assert "compare a --suite heldout --reference $row --out a/compare-to-$row" in text
+    assert "report a/demo-s3 a/demo-s4 --beside a --reference embedded -o a/report.html" in text
+
+
+@pytest.mark.skipif(MAKE is None, reason="there is no make on the PATH")
 def test_the_makefile_keeps_to_what_make_3_81_knows() -> None:
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert not re.search(r"\.ONESHELL|\$\(file |^\w+ *!=|::=|^define \w+ *=", text, re.M)

@@ -179,6 +179,8 @@ window.addEventListener("load", () => {
       box.dispatchEvent(new Event("toggle"));
     }
   };
+  const visible = [...document.querySelectorAll("[data-run]")].filter((node) => node.offsetParent !== null);
+  out.runs = [...new Set(visible.map((node) => node.dataset.run))];
   out.all = document.getElementById("gallery").childElementCount;
   set("word", "no program says this");
   out.none = document.getElementById("gallery").childElementCount;
@@ -231,11 +233,13 @@ def browse(path: Path, *options: str) -> tuple[dict[str, Any], str]:
 @pytest.mark.skipif(CHROMIUM is None, reason="NO BROWSER TEST: no chromium on the PATH")
 @pytest.mark.parametrize("size", ["1280,900", "390,844"])
 def test_the_page_works_in_a_browser(run: Path, tmp_path: Path, size: str) -> None:
-    assert main(["report", str(run), "-o", str(tmp_path / "r.html")]) == 0
+    other = shutil.copytree(run, tmp_path / "other")
+    assert main(["report", str(run), str(other), "-o", str(tmp_path / "r.html")]) == 0
     seen, log = browse(tmp_path / "r.html", f"--window-size={size}")
     assert seen["errors"] == []
     assert "CONSOLE" not in log, log
     assert "owned" not in seen["title"]
+    assert seen["runs"] == ["0"]  # the other run waits behind the menu
     assert seen["all"] == seen["again"] > 0
     assert seen["none"] == 0
     assert seen["code"] > 0
