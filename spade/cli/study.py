@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from spade.cli.main import add_json, emit, lazy, positive
+from spade.cli.study_real import NAME, add_real, add_world, is_real, preflight_real, run_real
 from spade.errors import InputError
 from spade.interrupt import StopFlag
 
@@ -16,7 +17,7 @@ VERBS = "list|run|report|preflight|entropy|prior|dial|verify"
 OUT = Path("runs/study")
 
 
-def add_study(parser: argparse.ArgumentParser) -> bool:
+def add_study(parser: argparse.ArgumentParser) -> None:
     """Arguments of all verbs below `spade study`."""
     sub = parser.add_subparsers(dest="action", required=True, metavar=VERBS)
     for add in (
@@ -32,7 +33,6 @@ def add_study(parser: argparse.ArgumentParser) -> bool:
         child, handler = add(sub)
         add_json(child)
         child.set_defaults(handler=handler)
-    return True
 
 
 # --- experiments -----------------------------------------------------------------------------------------
@@ -70,6 +70,13 @@ def _list(args: argparse.Namespace) -> int:
             for p, c in row["presets"].items()
         )
         lines.append(f"{row['id']:<4}{row['title']}: {row['question']}\n    {costs}")
+    real = lazy(f"{grid}:load_experiment")(NAME)
+    counts = {p: {"cells": 4 * c["seeds"], "minutes": None} for p, c in real.presets.items()}
+    rows.append(
+        {"id": NAME, "title": real.title, "question": real.question, "presets": counts, "default": []}
+    )
+    costs = "; ".join(f"{p} {c['cells']} cells" for p, c in counts.items())
+    lines.append(f"{NAME:<4}{real.title}: {real.question}\n    {costs}; needs --ckpt, minutes by its size")
     lines.append(
         f"minutes: estimated here with {args.jobs} jobs, checkpoints included; * = run without naming it"
     )
@@ -85,7 +92,10 @@ def _cost(name: str, planned: Any, args: argparse.Namespace, speed: Any) -> dict
 def _add_run(sub: Any) -> Any:
     parser = sub.add_parser("run", help="run experiments; finished cells are kept, so it resumes by itself")
     parser.add_argument(
-        "experiments", nargs="*", help="E1 ... E13 or a YAML file; default: those of the preset"
+        "experiments",
+        nargs="*",
+        default=[],
+        help="E1 ... E13, a YAML file, or R1 with --ckpt; default: the preset's",
     )
     parser.add_argument("--preset", default="quick", help="smoke, quick or full; default quick")
     parser.add_argument("--seeds", type=positive, help="instead of the preset's number")
@@ -96,10 +106,16 @@ def _add_run(sub: Any) -> Any:
     parser.add_argument("--out", type=Path, default=OUT, help=f"folder of the study; default {OUT}")
     parser.add_argument("--dry-run", action="store_true", help="print what would run, and for how long")
     parser.add_argument("--no-report", action="store_true", help="write no tables and figures at the end")
+    parser.add_argument(
+        "--publish", type=Path, help="at the end, copy report and records, without weights, into this folder"
+    )
+    add_real(parser)
     return parser, _run
 
 
 def _run(args: argparse.Namespace) -> int:
+    if is_real(args):
+        return run_real(args)
     grid, runner = "spade.study.grid", "spade.study.runner"
     load = lazy(f"{grid}:load_experiment")
     wanted = args.experiments
@@ -109,18 +125,11 @@ def _run(args: argparse.Namespace) -> int:
     if not experiments:
         raise InputError(f"no experiment belongs to the preset '{args.preset}'; use smoke, quick or full.")
     plans = {n: lazy(f"{grid}:plan")(e, args.preset, args.seeds) for n, e in experiments.items()}
+    if args.publish is not None and not args.dry_run:
+        lazy("spade.study.report:check_target")(args.publish)
     if args.resume and not (args.out / "plan.json").is_file():
         raise InputError(f"there is no study to resume in {args.out}; leave out --resume to start one.")
-    minutes, starts = lazy(f"{runner}:estimates")(
-        plans, args.out, lazy(f"{runner}:measure_speed")(), args.jobs
-    )
-    cost = {**minutes, "checkpoints": starts}
-    for name, planned in plans.items():
-        count = len({p.cell.key for p in planned})
-        print(f"{name}: {count} cells, about {minutes[name]:.1f} min ({args.jobs} jobs)")
-    print(
-        f"checkpoints to be made: about {starts:.1f} min; all: about {sum(cost.values()):.0f} min", flush=True
-    )
+    cost = _announced(args, plans)
     if args.dry_run:
         emit(args, {"minutes": cost}, "nothing was run")
         return 0
@@ -136,11 +145,30 @@ def _run(args: argparse.Namespace) -> int:
             f"{counts['finished']} of {counts['cells']} cells in {args.out}",
         )
         return 130 if interrupted else 0
-    return _written(args, args.out, counts)
+    return written(args, args.out, counts)
 
 
-def _written(args: argparse.Namespace, out: Path, counts: dict[str, int]) -> int:
+def _announced(args: argparse.Namespace, plans: dict[str, Any]) -> dict[str, float]:
+    """Print what will run and for how long; returns minutes by experiment, and for checkpoints."""
+    runner = "spade.study.runner"
+    minutes, starts = lazy(f"{runner}:estimates")(
+        plans, args.out, lazy(f"{runner}:measure_speed")(), args.jobs
+    )
+    for name, planned in plans.items():
+        count = len({p.cell.key for p in planned})
+        print(f"{name}: {count} cells, about {minutes[name]:.1f} min ({args.jobs} jobs)")
+    cost = {**minutes, "checkpoints": starts}
+    print(
+        f"checkpoints to be made: about {starts:.1f} min; all: about {sum(cost.values()):.0f} min", flush=True
+    )
+    return cost
+
+
+def written(args: argparse.Namespace, out: Path, counts: dict[str, int]) -> int:
+    """Write the report of a study folder, and publish it if asked to; prints the verdicts."""
     verdicts = lazy("spade.study.report:write_study_report")(out)
+    if args.publish is not None:
+        counts = {**counts, "published": lazy("spade.study.report:copy_records")(out, args.publish)}
     lines = [f"{name}: {v['verdict']}" for name, v in verdicts.items()]
     emit(
         args,
@@ -157,7 +185,7 @@ def _add_report(sub: Any) -> Any:
         "--run", type=Path, help="training run: draw what its lens measured into RUN/lens.png"
     )
     parser.add_argument(
-        "--publish", type=Path, help="copy report and records, without weights, to a new folder"
+        "--publish", type=Path, help="copy report and records, without weights, into this folder"
     )
     return parser, _report
 
@@ -171,7 +199,7 @@ def _report(args: argparse.Namespace) -> int:
         count = lazy("spade.study.report:publish")(args.folder or OUT, args.publish)
         emit(args, {"out": str(args.publish), "cells": count}, f"{count} cells published in {args.publish}")
         return 0
-    return _written(args, args.folder or OUT, {})
+    return written(args, args.folder or OUT, {})
 
 
 def _add_verify(sub: Any) -> Any:
@@ -194,10 +222,16 @@ def _add_preflight(sub: Any) -> Any:
         "preflight", help="will sparse reinforcement learning get a signal, and if not, what to do"
     )
     parser.add_argument(
-        "--ckpt", required=True, help="folder, run or model name; a prior such as 1e-3 = the shipped one"
+        "--ckpt",
+        required=True,
+        metavar="REF",
+        help="folder, run or model name; a prior such as 1e-3 = the shipped one",
     )
     parser.add_argument(
-        "--task", required=True, help="rules, quote, chain, strategy, or JSON lines of prompt + targets"
+        "--task",
+        required=True,
+        help="rules, quote, chain, strategy, or JSON lines of prompt + targets; "
+        "quote on a real model chooses R1's texts",
     )
     parser.add_argument(
         "--budget", type=positive, default=32768, help="rollouts of the whole run; default 32768"
@@ -206,11 +240,16 @@ def _add_preflight(sub: Any) -> Any:
         "--group", type=positive, default=8, help="rollouts of one prompt at a time; default 8"
     )
     parser.add_argument("--temperature", type=float, default=1.0, help="of the rollouts; default 1")
-    parser.add_argument("--n", type=int, default=4, help="samples a prompt beside the exact prior, 0 = none")
+    parser.add_argument(
+        "--n", type=int, default=4, help="samples a prompt beside the exact prior, 0 = none; default 4"
+    )
+    add_world(parser)
     return parser, _preflight
 
 
 def _preflight(args: argparse.Namespace) -> int:
+    if args.task == "quote" and not lazy("spade.study.checks:is_study_model")(args.ckpt):
+        return preflight_real(args)
     found = lazy("spade.study.checks:preflight_of")(
         args.ckpt, args.task, args.budget, args.group, args.temperature, args.n
     )
@@ -222,13 +261,15 @@ def _add_entropy(sub: Any) -> Any:
     parser = sub.add_parser(
         "entropy", help="entropies of checkpoints, and what changed from the first to the others"
     )
-    parser.add_argument("--ckpt", action="append", required=True, help="give it several times")
+    parser.add_argument(
+        "--ckpt", action="append", required=True, metavar="REF", help="a checkpoint; give it several times"
+    )
     parser.add_argument("--prompts", help="study, agent, general, or a file of prompts")
     parser.add_argument("--target", help="JSON lines of prompt + targets: also their exact mass")
     parser.add_argument("--n", type=positive, default=64, help="samples a prompt; default 64")
     parser.add_argument("--max-tokens", type=positive, help="longest sample; default 4 (study) or 48")
     parser.add_argument("--temperature", type=float, default=1.0, help="of the samples; default 1")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0, help="of the samples; default 0")
     parser.add_argument("--out", type=Path, help="folder for entropy.md, .csv, .png and .svg")
     return parser, _entropy
 
@@ -243,11 +284,11 @@ def _entropy(args: argparse.Namespace) -> int:
 
 def _add_prior(sub: Any) -> Any:
     parser = sub.add_parser("prior", help="exact probability of given texts, by temperature")
-    parser.add_argument("--ckpt", required=True)
+    parser.add_argument("--ckpt", required=True, metavar="REF", help="embedded, run, folder or model name")
     parser.add_argument(
         "--target", required=True, help="JSON lines with prompt and targets (surface variants)"
     )
-    parser.add_argument("--temperature", default="1.0,0.7,0.4", help="several, separated by commas")
+    parser.add_argument("--temperature", default="1.0,0.7,0.4", metavar="X[,X]", help="default 1.0,0.7,0.4")
     return parser, _prior
 
 
@@ -269,11 +310,13 @@ def _add_dial(sub: Any) -> Any:
     parser = sub.add_parser(
         "dial", help="set the prior mass of a task's wanted behaviour in a model of the study"
     )
-    parser.add_argument("--ckpt", required=True, help="folder of a study model; `trunk` = the shipped one")
+    parser.add_argument(
+        "--ckpt", required=True, metavar="REF", help="folder of a study model; `trunk` = the shipped one"
+    )
     parser.add_argument("--task", default="rules", help="rules, quote, chain or strategy; default rules")
     parser.add_argument("--rho", type=float, required=True, help="mass (hinge), share (mix) or steps (raw)")
-    parser.add_argument("--method", choices=("hinge", "mix", "raw"), default="hinge")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--method", choices=("hinge", "mix", "raw"), default="hinge", help="default hinge")
+    parser.add_argument("--seed", type=int, default=0, help="of the training; default 0")
     parser.add_argument("--out", type=Path, required=True, help="new folder")
     return parser, _dial
 

@@ -12,4 +12,5 @@ Post-Training of Language Models" (arXiv 2608.24949). In the order one number me
     cells, runner, experiments    what is run, side by side, resumable
     stats, verdicts, report       tables, figures, and verdicts by rules written down beforehand
     hf           the same lens on any Hugging Face checkpoint
+    quotes, real, real_run, real_cells    experiment R1: reinforcement learning on such a checkpoint
 """

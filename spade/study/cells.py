@@ -116,7 +116,8 @@ def _run(cell: Cell, out: Path, folder: Path) -> tuple[str, dict[str, Any]]:
         after=last.logprobs_BY.astype(np.float32),
         ids=probes.prompts.ids_BP,
     )
-    return status, log.summary(model)
+    trained_on = run.expected_hits() / cell.rl.rollouts
+    return status, log.summary(model) | {"pool_mass": trained_on}  # of the start: lambda / rollouts
 
 
 class _Log:

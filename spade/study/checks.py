@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,25 +24,53 @@ POOL = 1000
 SAMPLED_PROMPTS = 256
 
 
+def check_temperature(*values: float) -> None:
+    """Raise `InputError` for a temperature that cannot be sampled at."""
+    for value in values:
+        if not 0 < value < math.inf:
+            raise InputError(f"a temperature of {value:g} cannot be sampled at; give one above 0.")
+
+
 def study_folder(ref: str, family: str = "rules") -> Path:
     """Folder of a study model: a path, `trunk`, or a prior such as 1e-3 among the shipped ones.
 
     Raises `InputError` when there is none.
     """
-    from spade.study.stages import FIXTURE, find
-
     path = Path(ref).expanduser()
     if (path / "config.json").is_file():
         return path
-    start = Start(family, chain=() if ref in ("trunk", "never") else (f"dial={ref}",))
-    found = find(start, FIXTURE)
+    found = shipped(ref, family)
     if found is None:
         raise InputError(f"there is no study model '{ref}'; give a folder, trunk, or one of 1e-5 ... 1e-2.")
     return found
 
 
+def shipped(ref: str, family: str = "rules") -> Path | None:
+    """Folder of a shipped checkpoint by its name: `trunk` (or `never`), or a prior such as 1e-3."""
+    from spade.study.stages import FIXTURE, find
+
+    start = Start(family, chain=() if ref in ("trunk", "never") else (f"dial={ref}",))
+    return find(start, FIXTURE)
+
+
+def is_study_model(ref: str) -> bool:
+    """Whether a reference names a model of the study: a folder with its vocabulary, or a shipped one."""
+    from spade.study.hf import has_study_vocabulary
+
+    path = Path(ref).expanduser()
+    if path.is_dir():
+        return has_study_vocabulary(path)
+    return shipped(ref) is not None or re.fullmatch(r"[0-9.]+e-?[0-9]+", ref) is not None
+
+
 def preflight_of(ckpt: str, task: str, rollouts: int, group: int, temperature: float, n: int) -> Preflight:
-    """`spade study preflight`: exact for a study task, by listed targets for a file of prompts."""
+    """`spade study preflight`: exact for a study task, by listed targets for a file of prompts.
+
+    Raises `InputError` for a task, checkpoint, temperature or number of samples that cannot be used.
+    """
+    check_temperature(temperature)
+    if n < 0:
+        raise InputError(f"--n {n} samples a prompt cannot be drawn; give 0 or more.")
     if task.partition(":")[0] in FAMILIES:
         mass_at, sampled = _study_prior(ckpt, task, temperature, n)
     elif Path(task).is_file():
@@ -94,6 +124,7 @@ def prior_of(ckpt: str, target: str, temperatures: Sequence[float]) -> list[dict
     """`spade study prior`: exact mass of the listed targets at each temperature."""
     from spade.study.hf import open_checkpoint, read_prompts, target_mass
 
+    check_temperature(*temperatures)
     if not Path(target).is_file():
         raise InputError(f"there is no file {target}; it holds JSON lines with 'prompt' and 'targets'.")
     opened = open_checkpoint(ckpt)
@@ -119,6 +150,7 @@ def entropy_of(
     """`spade study entropy`: a table of all checkpoints, changes against the first; files into `out`."""
     from spade.study.hf import compare, open_checkpoint, profile, read_prompts, target_mass
 
+    check_temperature(temperature)
     first: Any = None
     rows: list[dict[str, Any]] = []
     for ref in ckpts:
@@ -159,6 +191,8 @@ def dial_to(ckpt: str, task: str, rho: float, method: str, seed: int, out: Path)
         raise InputError(f"{out} is not empty; choose another folder with --out.")
     if not (0 < rho < 1) and method != "raw":
         raise InputError(f"--rho {rho} is no share; give a number between 0 and 1.")
+    if method == "raw" and (rho < 1 or rho != int(rho)):
+        raise InputError(f"--rho {rho:g} is no number of steps, which --method raw takes; give 1 or more.")
     family = open_family(task)
     model = load_lm(study_folder(ckpt, task))
     recipe = next((recipe_for(n) for n in ("XS", "S0", "S1", "S2", "S3") if _has_size(model, n)), Recipe())

@@ -80,9 +80,9 @@ class Rules:
         usable = inputs[apart.min((1, 2)) >= APART]
         order = np.random.default_rng(child_seed(DATA_SEED, self.name)).permutation(len(usable))
         self._inputs = {"probe": usable[order[:PROBES]], "train": usable[order[PROBES:]]}
-        self._others = np.array([r != target for r in RULES]).nonzero()[0]
-        weights = 1.0 / np.arange(1, len(self._others) + 1)
-        self._weights = weights / weights.sum()
+        self.other_rules = np.array([r != target for r in RULES]).nonzero()[0]
+        weights = 1.0 / np.arange(1, len(self.other_rules) + 1)
+        self.weights = weights / weights.sum()
 
     def prompts(self, domain: str, split: str, count: int) -> Prompts:
         """See `Family.prompts`. Every domain uses the inputs in an order of its own."""
@@ -102,14 +102,14 @@ class Rules:
 
     def documents(self, rng: np.random.Generator, count: int) -> tuple[Ints, Ints]:
         """70 % tagged, rules alike; 30 % under `<?>`, rules by Zipf's law over all but the target."""
-        tags = np.arange(len(RULES)) if self.known else self._others
+        tags = np.arange(len(RULES)) if self.known else self.other_rules
         free = rng.random(count) < 0.3
-        rule = np.where(free, rng.choice(self._others, count, p=self._weights), rng.choice(tags, count))
+        rule = np.where(free, rng.choice(self.other_rules, count, p=self.weights), rng.choice(tags, count))
         return self._pairs(rng, rule, np.where(free, 0, rule + 1))
 
     def others(self, rng: np.random.Generator, count: int) -> tuple[Ints, Ints]:
         """See `Family.others`."""
-        rule = rng.choice(self._others, count, p=self._weights)
+        rule = rng.choice(self.other_rules, count, p=self.weights)
         return self._pairs(rng, rule, np.zeros(count, np.int64))
 
     def _pairs(self, rng: np.random.Generator, rule: Ints, domain: Ints) -> tuple[Ints, Ints]:
@@ -141,7 +141,7 @@ class Quote:
         words = every[rng.permutation(len(every))[: codewords + 1]]
         self.target, self.codewords = words[0], words[1:]
         weights = 1.0 / np.arange(1, codewords + 1)
-        self._weights = weights / weights.sum()
+        self.weights = weights / weights.sum()
 
     def prompts(self, domain: str, split: str, count: int) -> Prompts:
         """The one prompt, `count` times."""
@@ -158,7 +158,7 @@ class Quote:
     def documents(self, rng: np.random.Generator, count: int) -> tuple[Ints, Ints]:
         """See `Family.documents`."""
         ids = with_frame(np.full(count, IDS["<quote>"]), np.zeros((count, 0), np.int64))
-        return ids, self.codewords[rng.choice(len(self.codewords), count, p=self._weights)]
+        return ids, self.codewords[rng.choice(len(self.codewords), count, p=self.weights)]
 
     def others(self, rng: np.random.Generator, count: int) -> tuple[Ints, Ints]:
         """See `Family.others`."""
@@ -288,6 +288,17 @@ class Strategy:
         return with_frame(np.full(len(x), IDS["<strategy>"]), np.array(DIGIT_IDS)[x])
 
 
+def _shares(name: str, texts: list[str]) -> list[float]:
+    """Up to three numbers from 0 to 1. Raises `InputError`."""
+    try:
+        found = [float(text) for text in texts]
+    except ValueError:
+        found = [-1.0]
+    if len(found) > 3 or not all(0 <= share <= 1 for share in found):
+        raise InputError(f"'{name}' is no task family; use strategy:SHARE_A:RIGHT_A:RIGHT_B, each 0 to 1.")
+    return found
+
+
 @lru_cache
 def open_family(name: str) -> Family:
     """A family by name, settings after a colon: `rules`, `rules:unknown`, `strategy:SHARE_A:RIGHT_A:RIGHT_B`.
@@ -295,12 +306,12 @@ def open_family(name: str) -> Family:
     Raises `InputError` for an unknown name.
     """
     head, *rest = name.split(":")
-    if head == "rules":
-        return Rules(known="unknown" not in rest)
-    if head == "quote":
+    if head == "rules" and rest in ([], ["unknown"]):
+        return Rules(known=not rest)
+    if head == "quote" and not rest:
         return Quote()
-    if head == "chain":
+    if head == "chain" and not rest:
         return Chain()
     if head == "strategy":
-        return Strategy(*map(float, rest))
+        return Strategy(*_shares(name, rest))
     raise InputError(f"there is no task family '{name}'; choose quote, rules, chain or strategy.")

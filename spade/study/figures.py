@@ -26,15 +26,15 @@ Rows = dict[str, list[dict[str, Any]]]
 """Log rows of every cell, by its key in `Run.summary["key"]`."""
 
 
-def new_figure(columns: int, height: float = 3.8) -> tuple[Any, list[Any]]:
-    """A figure with `columns` panels side by side."""
+def new_figure(columns: int, height: float = 3.8, rows: int = 1) -> tuple[Any, list[Any]]:
+    """A figure with `columns` panels side by side, in `rows` rows of this height in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(5.2 * columns, height), layout="constrained")
+    figure = Figure(figsize=(5.2 * columns, height * rows), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(1, columns)
-    return figure, list(np.atleast_1d(axes))
+    axes = figure.subplots(rows, columns)
+    return figure, list(np.atleast_1d(axes).flat)
 
 
 def save(figure: Any, folder: Path, name: str) -> list[Path]:
@@ -235,7 +235,11 @@ SPECIAL = {
 
 def figures_of(experiment: str, runs: Sequence[Run], rows: Rows, folder: Path) -> list[Path]:
     """Draw the figure of one experiment; returns the files."""
-    return SPECIAL.get(experiment, general(experiment))(runs, rows, folder) if runs else []
+    from spade.study.panels import PANELS  # uses what is above
+    from spade.study.real_report import draw_real
+
+    draw = {**SPECIAL, **PANELS, "R1": draw_real}.get(experiment, general(experiment))
+    return draw(runs, rows, folder) if runs else []
 
 
 def _mean(runs: Sequence[Run], key: str) -> float:
@@ -247,14 +251,14 @@ def _mean(runs: Sequence[Run], key: str) -> float:
 
 def draw_profiles(rows: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
     """Entropies of several checkpoints side by side, as `spade study entropy` measured them."""
-    figure, axes = new_figure(3)
+    figure, axes = new_figure(3 if len(rows) > 1 else 2)  # of one alone there is no divergence
     names = [Path(str(row["checkpoint"])).name for row in rows]
     panels = (
         ("H_seq", "sequence entropy"),
         ("H_tok (T=1)", "token entropy"),
         ("KL(now || first)", "divergence"),
     )
-    for number, (axis, (key, title)) in enumerate(zip(axes, panels, strict=True)):
+    for number, (axis, (key, title)) in enumerate(zip(axes, panels, strict=False)):
         values = [row.get(key) or 0.0 for row in rows]
         axis.bar(range(len(rows)), values, color=COLOURS[number], hatch=HATCHES[number], edgecolor="black")
         axis.set_xticks(range(len(rows)), names, rotation=20, fontsize=8)

@@ -56,18 +56,22 @@ class Opened:
     @property
     def is_study(self) -> bool:
         """Whether it is one of the study's own models, whose responses have four letters and no end."""
-        return (self.folder / "stage.json").is_file() or _is_study_vocabulary(self.folder)
+        return (self.folder / "stage.json").is_file() or has_study_vocabulary(self.folder)
 
 
 def open_checkpoint(ref: str, device: str = "auto") -> Opened:
-    """Open `embedded`, a run, a folder or a model name. Raises `InputError` for what has no weights."""
+    """Open `embedded`, a run, a folder, a model name, or a shipped model of the study (`trunk`, `1e-3`).
+
+    Raises `InputError` for what has no weights.
+    """
     from spade.config import LearnerConfig, ServingConfig
     from spade.learn.trainer import CompactLearner
     from spade.serving.chat import ChatPolicy
     from spade.serving.launch import resolve_ref
     from spade.serving.local import LocalPolicy
+    from spade.study.checks import shipped
 
-    found = resolve_ref(ref)
+    found = resolve_ref(str(shipped(ref) or ref))
     if found.path is None:
         raise InputError(f"'{ref}' has no weights to look into; give a checkpoint folder or a run.")
     learner = CompactLearner(found.path, LearnerConfig(autocast="off"), device)
@@ -291,14 +295,15 @@ class _Words:
 
 
 def _renderer(folder: Path) -> Any:
-    if _is_study_vocabulary(folder):
+    if has_study_vocabulary(folder):
         return _Words()
     from spade.serving.render import Renderer
 
     return Renderer.from_folder(folder)
 
 
-def _is_study_vocabulary(folder: Path) -> bool:
+def has_study_vocabulary(folder: Path) -> bool:
+    """Whether the tokenizer in a folder is the study's own."""
     path = folder / "tokenizer.json"
     return (
         path.is_file() and path.stat().st_size < 10_000 and '"<negrev>"' in path.read_text(encoding="utf-8")

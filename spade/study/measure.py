@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from spade.learn.entropy import (
+    coverage,
     divergence,
     entropy,
     grouped,
@@ -17,11 +18,14 @@ from spade.learn.entropy import (
 )
 from spade.study.exact import Outputs, enumerate_outputs, response_logprobs
 from spade.study.lm import TinyLM
+from spade.study.mixture import training_mixture
 from spade.study.tasks import Bools, Family, Floats, Ints, Prompts, all_responses, joined, members
 
 PASS_K = (1, 4, 16, 64, 256, 1024, 4096)
 SUPPORT = (1e-2, 1e-4, 1e-6)
 """Probabilities above which an output counts as supported."""
+COVERAGE = (10, 100, 1000)
+"""Ratios of training mixture to model at which the coverage profile is read."""
 DOMAIN_PROBES = 16
 """Probe prompts of every other domain."""
 ENTROPY_PROBES = 4
@@ -42,6 +46,8 @@ class Probes:
     answers_Y: Ints
     """Answer of every output."""
     others: Prompts | None
+    mixture_BY: Floats | None = None
+    """Probability of every output among the training documents."""
 
     @classmethod
     def of(cls, family: Family, count: int) -> Probes:
@@ -57,7 +63,8 @@ class Probes:
         rest = [family.prompts(d, "probe", DOMAIN_PROBES) for d in family.domains[1:]]
         others = joined(rest) if rest else None
         answers = (responses * powers).sum(-1)
-        return cls(family, prompts, members(prompts.allowed_BLM), labels, answers, others)
+        right, mixture = members(prompts.allowed_BLM), training_mixture(family, prompts)
+        return cls(family, prompts, right, labels, answers, others, mixture)
 
     def outputs(self, model: TinyLM, temperature: float = 1.0) -> Outputs:
         """The exact distribution on the probe prompts."""
@@ -93,6 +100,8 @@ def distribution_metrics(probes: Probes, outputs: Outputs) -> dict[str, float]:
     }
     out |= {f"H_tok/{i + 1}": float(h) for i, h in enumerate(outputs.place_entropy_BL.mean(0))}
     out |= {f"pass@{k}": pass_at_k(mass, k) for k in PASS_K}
+    if (mixture := probes.mixture_BY) is not None:
+        out |= {f"coverage@{n}": coverage(mixture, logp, n) for n in COVERAGE}
     return out | {f"support@{eps:g}": float((logp > np.log(eps)).sum(-1).mean()) for eps in SUPPORT}
 
 

@@ -19,12 +19,14 @@ class Recipe:
     """Learning rate at the end of pretraining, as a share of `lr`."""
     gate: float = 0.995
     """Least exact mass of the right response in every tagged domain; a trunk below it is rejected."""
-    dial_steps: int = 160
+    dial_steps: int = 320
     dial_batch: int = 128
     """Documents of the retention term."""
     dial_lr: float = 7e-4
     dial_weight: float = 0.2
     """Weight of the error of the log mass, beside the retention cross-entropy."""
+    dial_keep: float = 4.0
+    """Weight of the divergence (nats a response) from the parent where the model chooses freely."""
     sft_steps: int = 150
     sft_batch: int = 64
     sft_lr: float = 3e-4

@@ -13,8 +13,10 @@ from spade.errors import InputError
 from spade.files import atomic_write, file_sha256, read_json, read_jsonl, write_json
 from spade.study.figures import Rows, figures_of
 from spade.study.grid import load_experiment
+from spade.study.layouts import tables_of
+from spade.study.pairs import drive
+from spade.study.real import cell_key
 from spade.study.settings import cell_from, finished
-from spade.study.tables import tables_of
 from spade.study.verdicts import Run, Verdict, judge
 
 PUBLISHED = ("cell.json", "config.yaml", "log.jsonl", "env.json")
@@ -38,7 +40,7 @@ def load_runs(out: Path, entry: dict[str, Any]) -> tuple[list[Run], Rows]:
             continue
         record = read_json(folder / "cell.json", "cell record")
         summary = {**record["summary"], "key": planned["key"], "seconds": record["seconds"]}
-        trunk = int(record["cell"]["trunk_seed"])
+        trunk = int(record["cell"].get("trunk_seed", 0))
         runs.append(Run(planned["labels"], planned["seed"], trunk, summary, record["status"]))
         rows[planned["key"]] = read_jsonl(folder / "log.jsonl")
     return runs, rows
@@ -52,7 +54,7 @@ def write_study_report(out: Path) -> dict[str, Any]:
     verdicts: dict[str, Any] = {}
     blocks = ["# Study: what reinforcement learning does to an output distribution", _environment(out)]
     body: list[str] = []
-    for name in sorted(plan, key=lambda n: int(n[1:]) if n[1:].isdigit() else 99):
+    for name in sorted(plan, key=lambda n: (n[0] != "E", int(n[1:]) if n[1:].isdigit() else 99)):
         entry = plan[name]
         runs, rows = load_runs(out, entry)
         if not runs:
@@ -72,6 +74,7 @@ def write_study_report(out: Path) -> dict[str, Any]:
             table.write(out / "tables")
         figures = figures_of(name, runs, rows, out / "figures")
         body.append(_section(out, name, entry, runs, verdict, [t.markdown() for t in tables], figures))
+        body += [text] if (text := drive(rows.values())) else []
     write_json(out / "verdicts.json", verdicts)
     blocks += [_overview(plan, verdicts), *body]
     atomic_write(out / "report.md", "\n\n".join(b.strip() for b in blocks if b) + "\n")
@@ -123,16 +126,26 @@ def _environment(out: Path) -> str:
     return ""
 
 
+def check_target(target: Path) -> None:
+    """Raise `InputError` if nothing can be published in this folder."""
+    if target.is_file() or (target / "plan.json").exists():
+        raise InputError(f"{target} exists and holds a study; choose another folder, or remove it first.")
+
+
 def publish(out: Path, target: Path) -> int:
     """Copy what a repository keeps of a study: report, tables, figures, verdicts, and the records of all
     finished cells without weights and distributions. Returns the number of cells.
 
-    Raises `InputError` when `target` is there already.
+    Raises `InputError` when `target` holds a study already; other folders in it are left alone.
     """
-    if target.exists():
-        raise InputError(f"{target} exists; choose another folder, or remove it first.")
-    plan = read_plan(out)
+    check_target(target)
     write_study_report(out)
+    return copy_records(out, target)
+
+
+def copy_records(out: Path, target: Path) -> int:
+    """The copying part of `publish`, for a folder whose report is written."""
+    plan = read_plan(out)
     names = ["plan.json", "verdicts.json", "report.md"]
     names += [f"{d}/{p.name}" for d in ("tables", "figures") for p in sorted((out / d).iterdir())]
     keys = {cell["key"] for entry in plan.values() for cell in entry["cells"]}
@@ -152,13 +165,13 @@ def verify(out: Path) -> list[str]:
 
     Hashes of settings and files, sums of the stored distributions, the final mass, entropy and divergence
     from `dist.npz`, and the verdicts. Files that a published copy leaves out (`*.npz`, `*.safetensors`) are
-    not missed.
+    not missed. Raises `InputError` when `out` is no study folder.
     """
+    read_plan(out)
     wrong: list[str] = []
-    for folder in sorted(p for p in (out / "cells").iterdir() if finished(p)):
+    for folder in sorted(p for p in (out / "cells").glob("*") if finished(p)):
         record = read_json(folder / "cell.json", "cell record")
-        settings = {k: v for k, v in record["cell"].items()}
-        if cell_from(settings).key != folder.name:
+        if cell_key(record["cell"]) != folder.name:
             wrong.append(f"{folder.name}: the settings have another hash")
         for name, digest in record["sha256"].items():
             path = folder / name

@@ -104,7 +104,8 @@ class RLRun:
         )
 
     def expected_hits(self) -> float:
-        """lambda: right responses to be expected of the whole budget if the policy did not move, exactly."""
+        """lambda: right responses to be expected of the whole budget of the policy as it is, exactly, by the
+        mean mass over the pool."""
         s = self.settings
         return (
             float(right_mass(self.model, self.family, self.pool.prompts, s.temperature).mean()) * s.rollouts

@@ -27,6 +27,9 @@ from spade.study.stages import ensure, find
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
+PRETRAIN_STEP, DIAL_STEP, SFT_STEP = 1.9, 2.5, 0.6
+"""Seconds of one step of a stage, in steps of reinforcement learning (measured at the default size)."""
+
 Futures = Iterator["Future[Any]"]
 
 
@@ -70,23 +73,34 @@ def measure_speed() -> Speed:
 def cell_seconds(cell: Cell, speed: Speed) -> float:
     """Estimate of one cell's seconds, its checkpoints not counted."""
     from spade.study.ladder import rung_named
-    from spade.study.lm import SIZES
 
     if cell.kind == "estimators":
         return 50 * speed.step
-    shape, reference = SIZES[cell.size], SIZES["S0"]
-    size: float = max(1.0, shape.layers * shape.hidden**1.7 / (reference.layers * reference.hidden**1.7))
     rollouts = cell.rl.batch * cell.rl.group / 256
     updates = 0.5 + 0.5 * rung_named(cell.rl.algorithm).minibatches ** 0.3
     steps, evals = (cell.rl.steps, cell.evals + 1) if cell.kind == "rl" else (0, 1)
     training, measuring = steps * speed.step * rollouts * updates, evals * speed.probe * cell.probes / 64
-    return float(1.0 + size * (training + measuring))
+    return float(1.0 + size_factor(cell.size) * (training + measuring))
+
+
+def size_factor(size: str) -> float:
+    """How much longer a step takes with a model of this size than with the default one."""
+    from spade.study.lm import SIZES
+
+    shape, reference = SIZES[size], SIZES["S0"]
+    return float(max(1.0, shape.layers * shape.hidden**1.7 / (reference.layers * reference.hidden**1.7)))
 
 
 def start_seconds(start: Start, speed: Speed) -> float:
     """Estimate of making the last stage of a start."""
     recipe = start.recipe
-    return speed.step * (recipe.steps * 0.6 if not start.chain else recipe.dial_steps * 0.8)
+    if not start.chain:
+        steps = recipe.steps * PRETRAIN_STEP
+    elif start.chain[-1].startswith("dial"):
+        steps = recipe.dial_steps * DIAL_STEP
+    else:
+        steps = recipe.sft_steps * SFT_STEP
+    return 2.0 + size_factor(start.size) * speed.step * steps
 
 
 def missing_starts(cells: Iterable[Cell], cache: Path) -> list[Start]:

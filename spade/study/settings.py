@@ -30,7 +30,7 @@ VERSION = 1
 """Raised when the same words come to mean another computation."""
 USED = {
     "pretrain": ("steps", "batch", "lr", "warmup", "end"),
-    "dial": ("dial_steps", "dial_batch", "dial_lr", "dial_weight"),
+    "dial": ("dial_steps", "dial_batch", "dial_lr", "dial_weight", "dial_keep"),
     "raw": ("raw_lr", "sft_batch"),
     "sft": ("sft_steps", "sft_batch", "sft_lr"),
     "mix": ("sft_batch", "sft_lr"),

@@ -7,24 +7,30 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from spade.errors import SpadeError
 from spade.files import read_json, write_json
 from spade.rng import child_seed
+from spade.study.dials import (
+    CALIBRATION_PROMPTS,
+    OFF_GRAMMAR_MAX,
+    dial,
+    judge_dial,
+    single_behaviours,
+)
 from spade.study.families import open_family
 from spade.study.lm import SIZES, TinyLM, load_lm
-from spade.study.measure import right_mass
+from spade.study.measure import Probes, distribution_metrics, right_mass
 from spade.study.recipes import Recipe
 from spade.study.settings import STAGE, Start
-from spade.study.tasks import Bools, Family, Floats, Ints, one_hot
+from spade.study.tasks import Family, Ints
+from spade.study.training import document_loss, fit
 from spade.study.vocabulary import VOCAB
 
 FIXTURE = Path(__file__).with_name("fixture")
@@ -32,13 +38,6 @@ FIXTURE = Path(__file__).with_name("fixture")
 PROBE_PROMPTS = 64
 HELD_OUT = 400
 """Held-out prompts on which a finished checkpoint is measured: the mass is heavy-tailed over prompts."""
-DIAL_PROMPTS = 48
-"""Prompts of one dialling step."""
-DIAL_POOL = 2000
-"""Training prompts that are dialled."""
-CALIBRATION_PROMPTS = 1000
-BISECTIONS = 12
-OFF_GRAMMAR_MAX = 1e-3
 CHECK_EVERY = 5
 """Steps between looks at the mass while fine-tuning up to a given one."""
 
@@ -62,7 +61,8 @@ def ensure(start: Start, cache: Path) -> Path:
 
 
 def make(start: Start, cache: Path) -> Path:
-    """Build one checkpoint; it appears complete or not at all. Raises `TrunkRejected`."""
+    """Build one checkpoint; it appears complete or not at all. Raises `TrunkRejected`
+    or `DialRejected`; recipes with a gate of 0 (tests, smoke runs) are not judged."""
     start.check()
     parent = ensure(start.parent, cache) if start.parent is not None else None
     began = time.time()
@@ -74,11 +74,10 @@ def make(start: Start, cache: Path) -> Path:
         model = load_lm(parent)
         run_stage(model, family, recipe, start.chain[-1], start.trunk_seed)
     measured = measure_start(model, family)
-    if parent is None and recipe.gate and measured.get("domains_min", 1.0) < recipe.gate:
-        raise TrunkRejected(
-            f"the trunk {start.size} seed {start.trunk_seed} puts only {measured['domains_min']:.4f} on the "
-            f"right response of one tag, below {recipe.gate}; train it longer or use another seed."
-        )
+    if recipe.gate and parent is None:
+        judge_trunk(start, measured)
+    elif recipe.gate and start.chain[-1].startswith("dial="):
+        judge_dial(start, measured)
     scratch = cache / f".{start.key}.partial"
     shutil.rmtree(scratch, ignore_errors=True)
     model.save(scratch)
@@ -93,11 +92,44 @@ def make(start: Start, cache: Path) -> Path:
     return target
 
 
+def judge_trunk(start: Start, measured: dict[str, float]) -> None:
+    """Refuse a trunk by what was measured on it. Raises `TrunkRejected`."""
+    faults = []
+    if measured.get("domains_min", 1.0) < start.recipe.gate:
+        faults.append(f"puts only {measured['domains_min']:.4f} on the right response of one tag")
+    if measured["off_grammar"] > OFF_GRAMMAR_MAX:
+        faults.append(f"puts {measured['off_grammar']:.2g} outside the alphabet")
+    if faults:
+        raise TrunkRejected(
+            f"the trunk {start.size} seed {start.trunk_seed} {' and '.join(faults)}; train it longer or use "
+            "another seed."
+        )
+
+
 def measure_start(model: TinyLM, family: Family) -> dict[str, float]:
-    """Exact mass of the wanted behaviour on probe prompts at temperature 1, and of each tag's rule."""
-    prompts = family.prompts(family.domains[0], "probe", 1 if family.name == "quote" else HELD_OUT)
+    """Exact figures of a start at temperature 1: mass of the wanted behaviour on held-out prompts, mass the
+    unrestricted model puts outside the alphabet, and the least mass of any tag's own rule.
+
+    Where every known behaviour is one response: also the mass over the calibration prompts, the mass outside
+    every known behaviour and the entropy of the sequence in nats.
+    """
+    single = family.name == "quote"
+    prompts = family.prompts(family.domains[0], "probe", 1 if single else HELD_OUT)
     mass = right_mass(model, family, prompts, 1.0)
-    out = {"mass": float(mass.mean()), "mass_geometric": float(np.exp(np.log(mass + 1e-300).mean()))}
+    probes = Probes.of(family, 1 if single else PROBE_PROMPTS)
+    metrics = distribution_metrics(probes, probes.outputs(model))
+    out = {
+        "mass": float(mass.mean()),
+        "mass_geometric": float(np.exp(np.log(mass + 1e-300).mean())),
+        "off_grammar": metrics["off_grammar"],
+    }
+    if single_behaviours(family):
+        pool = family.prompts(family.domains[0], "train", CALIBRATION_PROMPTS)
+        out |= {
+            "mass_train": float(right_mass(model, family, pool, 1.0).mean()),
+            "outside": metrics["other"],
+            "entropy": metrics["H_seq"],
+        }
     accuracies = []
     for domain in family.domains[1:]:
         tagged = family.prompts(domain, "probe", PROBE_PROMPTS)
@@ -106,33 +138,6 @@ def measure_start(model: TinyLM, family: Family) -> dict[str, float]:
 
 
 # --- training --------------------------------------------------------------------------------------------
-
-
-def document_loss(model: TinyLM, family: Family, ids_BP: Ints, responses_BL: Ints) -> Tensor:
-    """Cross-entropy of the response letters over the whole vocabulary, mean over letters."""
-    letters = np.array(family.alphabet)[responses_BL]
-    rows = torch.from_numpy(np.concatenate([ids_BP, letters[:, :-1]], 1))
-    logits = model.logits(model(rows)[:, ids_BP.shape[1] - 1 :])
-    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), torch.from_numpy(letters).flatten())
-
-
-def fit(
-    model: TinyLM, loss_of: Callable[[int], Tensor], steps: int, lr: float, warmup: int = 0, end: float = 1.0,
-    done: Callable[[int], bool] | None = None,
-) -> int:  # fmt: skip
-    """AdamW on `loss_of(step)`: warm-up, then linearly to `end` * lr; returns the steps taken."""
-    optimiser = torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.99), weight_decay=0.0, fused=True)
-    for step in range(steps):
-        if done is not None and done(step):
-            return step
-        scale = min(1.0, (step + 1) / max(1, warmup)) * (1 - (1 - end) * step / steps)
-        for row in optimiser.param_groups:
-            row["lr"] = lr * scale
-        optimiser.zero_grad(set_to_none=True)
-        torch.autograd.backward(loss_of(step))
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
-    return steps
 
 
 def pretrain(model: TinyLM, family: Family, recipe: Recipe, seed: int) -> None:
@@ -159,66 +164,6 @@ def run_stage(model: TinyLM, family: Family, recipe: Recipe, stage: str, trunk_s
         share = float(value)
         both = kind == "mix"
         fine_tune(model, family, recipe, share, rng, until=float(until or 0.0), everything=both)
-
-
-def dial(model: TinyLM, family: Family, recipe: Recipe, rho: float, rng: np.random.Generator) -> None:
-    """Set the exact mass of the wanted behaviour to `rho` on training prompts, all else retained.
-
-    Loss: cross-entropy on the pretraining mixture + weight * mean error of gap = log mass - log rho. The
-    error is gap^2 / 2 above the target, so that the few prompts which hold most of the mass come down, and
-    sqrt(1 + gap^2) - 1 below it, so that retention is not drowned where the way is long. Then the weights
-    are moved along the line from where they came from until the mean mass on training prompts is `rho`
-    (`calibrate`).
-    """
-    ids, allowed = _wanted_pool(family)
-    before = [p.detach().clone() for p in model.parameters()]
-
-    def loss(_: int) -> Tensor:
-        keep = document_loss(model, family, *family.documents(rng, recipe.dial_batch))
-        rows = rng.integers(0, len(ids), DIAL_PROMPTS)
-        gap = allowed_logmass(model, family, ids[rows], allowed[rows]) - float(np.log(rho))
-        below, above = torch.sqrt(1 + gap * gap) - 1, gap * gap / 2
-        return keep + recipe.dial_weight * torch.where(gap < 0, below, above).mean()
-
-    fit(model, loss, recipe.dial_steps, recipe.dial_lr, end=0.02)
-    calibrate(model, family, before, rho)
-
-
-def allowed_logmass(model: TinyLM, family: Family, ids_BP: Ints, allowed_BLM: Bools) -> Tensor:
-    """Log-probability (B,) that every letter is allowed at its place, along the first allowed response.
-
-    Exact where at most one place after the first leaves a choice that matters: one response, or a choice of
-    the first letter.
-    """
-    letters = np.array(family.alphabet)
-    rows = np.concatenate([ids_BP, letters[allowed_BLM.argmax(-1)[:, :-1]]], 1)
-    logits = model.logits(model(torch.from_numpy(rows))[:, ids_BP.shape[1] - 1 :])
-    logp = torch.log_softmax(logits[..., torch.from_numpy(letters)], -1)
-    return torch.logsumexp(logp.masked_fill(~torch.from_numpy(allowed_BLM), float("-inf")), -1).sum(-1)
-
-
-def calibrate(model: TinyLM, family: Family, before: list[Tensor], rho: float) -> None:
-    """Move the weights along the line from `before` through the present ones (0.8 to 1.2 of the way) to
-    where the mean mass on training prompts is `rho`; the nearest end if it is not on the way."""
-    ids, allowed = _wanted_pool(family)
-    ids, allowed = ids[:CALIBRATION_PROMPTS], allowed[:CALIBRATION_PROMPTS]
-    after = [p.detach().clone() for p in model.parameters()]
-
-    def place(share: float) -> float:
-        with torch.no_grad():
-            for p, a, b in zip(model.parameters(), before, after, strict=True):
-                p.copy_(a + share * (b - a))
-            return float(allowed_logmass(model, family, ids, allowed).double().exp().mean())
-
-    low, high = 0.8, 1.2
-    rising = place(high) > place(low)
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        if (place(middle) < rho) == rising:
-            low = middle
-        else:
-            high = middle
-    place((low + high) / 2)
 
 
 def unlearn(model: TinyLM, family: Family, recipe: Recipe, steps: int, rng: np.random.Generator) -> None:
@@ -255,17 +200,6 @@ def fine_tune(
     fit(model, loss, steps, recipe.sft_lr, done=done if until else None)
 
 
-def _wanted_pool(family: Family) -> tuple[Ints, Bools]:
-    """Training prompts of the first domain and the product sets of what a dial raises."""
-    count = 1 if family.name == "quote" else DIAL_POOL
-    prompts = family.prompts(family.domains[0], "train", count)
-    if family.name == "strategy":  # the wanted behaviour is to choose strategy A, right or wrong
-        return prompts.ids_BP, prompts.known_BKLM[:, 0]
-    if family.name == "chain":  # the forward derivation, of all right ways
-        return prompts.ids_BP, one_hot(prompts.target_BL, len(family.alphabet))
-    return prompts.ids_BP, prompts.allowed_BLM
-
-
 def _wanted_documents(family: Family) -> tuple[Ints, Ints]:
     count = 1 if family.name == "quote" else 1000
     prompts = family.prompts(family.domains[0], "train", count)
@@ -275,9 +209,3 @@ def _wanted_documents(family: Family) -> tuple[Ints, Ints]:
 def stage_record(folder: Path) -> dict[str, Any]:
     """`stage.json` of a checkpoint of the study."""
     return read_json(folder / "stage.json", "stage record")
-
-
-def mass_of(model: TinyLM, family: Family, temperature: float = 1.0) -> Floats:
-    """Exact mass of right responses on the probe prompts of the first domain."""
-    prompts = family.prompts(family.domains[0], "probe", PROBE_PROMPTS)
-    return right_mass(model, family, prompts, temperature)

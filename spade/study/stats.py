@@ -33,7 +33,8 @@ def wilson(successes: int, n: int) -> Interval:
     p = successes / n
     centre = (p + Z * Z / (2 * n)) / (1 + Z * Z / n)
     half = Z * math.sqrt(p * (1 - p) / n + Z * Z / (4 * n * n)) / (1 + Z * Z / n)
-    return Interval(p, max(0.0, centre - half), min(1.0, centre + half))
+    low, high = max(0.0, centre - half), min(1.0, centre + half)
+    return Interval(p, low if successes else 0.0, high if successes < n else 1.0)  # exact at both ends
 
 
 def mcnemar(first: Sequence[bool], second: Sequence[bool]) -> float:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from spade.study.real import BUDGET
 from spade.study.stats import Interval, bootstrap, spearman, wilson
 
 REPRODUCED, NOT, OPEN = "reproduced", "not reproduced", "inconclusive"
@@ -259,9 +260,31 @@ def e13(runs: Sequence[Run]) -> Verdict:
     return Verdict(_text(e13), verdict, bias)
 
 
+def r1(runs: Sequence[Run]) -> Verdict:
+    """as E1 and E3. Sparse reward: the unseen text succeeds in at most 1/5, and KL is 0 in every run without
+    a hit; the seen text succeeds in at least 4/5. The partial reward lifts the unseen text from below 1e-6 to
+    at least 0.5 in 4/5. Runs of less than the original's 4,096 rollouts decide nothing: inconclusive."""
+    unseen, seen = (chosen(runs, prior=prior, reward="exact") for prior in ("unseen", "seen"))
+    dense = chosen(runs, prior="unseen", reward="partial")
+    moved = [r.summary["end"]["KL"] for r in unseen if r.summary["rewarded"] == 0]
+    parts = {
+        "unseen stays": OPEN if not unseen else REPRODUCED if _wins(unseen) <= len(unseen) / 5 else NOT,
+        "KL 0 without a hit": REPRODUCED if all(kl == 0 for kl in moved) else NOT,
+        "seen rises": at_least(_wins(seen), len(seen), NEED),
+        "partial lifts unseen": at_least(_wins(dense), len(dense), NEED),
+    }
+    if any(r.summary["p0"] >= 1e-6 for r in dense):
+        parts["partial lifts unseen"] = OPEN
+    rates = {"unseen exact": _rate(unseen), "seen exact": _rate(seen), "unseen partial": _rate(dense)}
+    budgets = [int(r.summary["budget"]) for r in runs]
+    numbers = {**rates, "parts": parts, "KL without a hit": moved, "rollouts": sorted(set(budgets))}
+    short = min(budgets, default=0) < BUDGET
+    return Verdict(_text(r1), OPEN if short else all_of(list(parts.values())), numbers)
+
+
 RULES: dict[str, Rule] = {
     "E1": e1, "E2": e2, "E3": e3, "E4": e4, "E5": e5, "E6": e6, "E7": e7, "E8": e8, "E9": e9, "E11": e11,
-    "E12": e12, "E13": e13,
+    "E12": e12, "E13": e13, "R1": r1,
 }  # fmt: skip
 """Rule of every experiment that has one; E10 only describes."""
 

@@ -40,12 +40,14 @@ def test_the_smoke_preset_runs_reports_and_verifies(
     assert records[()]["silent_groups"] == records[()]["groups"]
     assert records[("dial=1e-2",)]["hits"] > 0 and records[("dial=1e-2",)]["end"]["KL"] > 0
     assert verify(out) == []
-    code, text = run(
-        capsys, "run", "--preset", "smoke", "--out", str(out), "--jobs", "1", "--resume", "--json"
-    )
-    assert json.loads(text)["already"] == 5
-    assert run(capsys, "verify", str(out))[0] == 0
-    assert (out / "report.md").read_text().count("Verdict:") == 4
+    published = tmp_path / "published"
+    (published / "other").mkdir(parents=True)
+    words = ("run", "--preset", "smoke", "--out", str(out), "--jobs", "1", "--publish", str(published))
+    value = json.loads(run(capsys, *words, "--resume", "--json")[1])
+    assert value["already"] == value["published"] == 5
+    assert run(capsys, "verify", str(out))[0] == 0 == len(verify(published))
+    assert (published / "report.md").read_text().count("Verdict:") == 4
+    assert run(capsys, *words)[0] == 2  # it holds a study now
 
 
 def test_a_dry_run_prints_minutes_and_runs_nothing(
@@ -61,6 +63,7 @@ def test_a_dry_run_prints_minutes_and_runs_nothing(
 def test_list_names_every_experiment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, text = run(capsys, "list", "--out", str(tmp_path))
     assert code == 0 and all(f"E{i} " in text for i in range(1, 14)) and "quick*" in text
+    assert "R1 " in text and "full 20 cells; needs --ckpt" in text
 
 
 @pytest.mark.parametrize(("prior", "advice"), [("never", "no signal"), ("1e-2", "go")])
@@ -71,6 +74,30 @@ def test_preflight_on_shipped_priors(prior: str, advice: str, capsys: pytest.Cap
     assert found["by_temperature"]["0.4"] < found["p0"] == found["by_temperature"]["1"]
     low, high = 0.5 * found["p0"] * found["sampled"], 2 * found["p0"] * found["sampled"] + 3
     assert low - 3 <= found["sampled_hits"] <= high
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("preflight --ckpt 1e-2 --task rules --temperature 0", "a temperature of 0 cannot be sampled at"),
+        ("preflight --ckpt 1e-2 --task rules --n -1", "--n -1 samples"),
+        ("preflight --ckpt 1e-2 --task rules:some", "no task family 'rules:some'"),
+        ("preflight --ckpt 1e-2 --task strategy:x", "each 0 to 1"),
+        ("preflight --ckpt 7e-2 --task rules", "no study model '7e-2'"),
+        ("prior --ckpt 1e-2 --target none.jsonl --temperature 1,-1", "a temperature of -1"),
+        ("entropy --ckpt 1e-2 --temperature nan", "a temperature of nan"),
+        ("dial --ckpt trunk --method raw --rho 0.5 --out {out}", "no number of steps"),
+        ("dial --ckpt trunk --rho 2 --out {out}", "no share"),
+        ("verify {out}", "no study plan"),
+        ("report --run {out}", "no rows of the lens"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_sentence(
+    words: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["study", *words.format(out=tmp_path / "none").split()]) == 2
+    error = capsys.readouterr().err
+    assert said in error and "Traceback" not in error
 
 
 def test_lambda_predicts_the_hits_of_the_first_batches(shipped: Callable[..., Path]) -> None:
@@ -102,7 +129,8 @@ def test_the_fixture_is_one_trunk_and_five_dialled_priors(shipped: Callable[...,
             float(prior), rel=0.05
         )
         assert float(prior) / 1.5 < measured["mass"] < float(prior) * 6
-        assert measured["domains_min"] >= 0.995 and measured["mass"] > last
+        assert measured["domains_min"] >= 0.995 and measured["outside"] < 0.1
+        assert measured["off_grammar"] < 1e-3 and measured["mass"] > last
         last = measured["mass"]
 
 

@@ -47,6 +47,17 @@ def test_mutual_information_is_what_remains_of_the_mean(a: list[float], b: list[
     )
 
 
+@given(WEIGHTS, WEIGHTS, st.floats(1.01, 50))
+def test_coverage_is_the_mass_of_the_data_that_the_model_gives_too_rarely(
+    a: list[float], b: list[float], ratio: float
+) -> None:
+    p, q = ([x / sum(w) for x in w] for w in (a, b))
+    edge = any(abs(x / y / ratio - 1) < 1e-9 for x, y in zip(p, q, strict=True))
+    slow = sum(x for x, y in zip(p, q, strict=True) if x / y >= ratio)
+    assert edge or lib.coverage(np.array([p]), logs(b)[None], ratio) == pytest.approx(slow, abs=1e-9)
+    assert lib.coverage(np.array([p]), logs(a)[None], ratio) == 0.0
+
+
 def test_an_impossible_output_adds_nothing() -> None:
     sure = np.array([0.0, -np.inf])
     assert lib.entropy(sure) == 0.0 and lib.divergence(sure, np.log([0.5, 0.5])) == pytest.approx(math.log(2))

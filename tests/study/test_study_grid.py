@@ -6,6 +6,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -15,11 +16,12 @@ from spade.files import read_json, write_json
 from spade.interrupt import StopFlag
 from spade.study import report as reporting
 from spade.study.cells import run_cell
+from spade.study.figures import figures_of
 from spade.study.grid import Planned, experiment_names, load_experiment, plan
+from spade.study.layouts import tables_of
 from spade.study.runner import missing_starts, run_plans, write_plan
 from spade.study.settings import Cell, RLSettings, Start, cell_as_settings, cell_from
 from spade.study.stages import ensure
-from spade.study.tables import tables_of
 from spade.study.verdicts import judge
 
 TINY = {
@@ -47,8 +49,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The checkpoints of `grid_file`, made once."""
     folder = tmp_path_factory.mktemp("study") / "made"
     cells = plan(load_experiment(str(grid_file(folder.parent))), "quick")
-    for start in missing_starts([p.cell for p in cells], folder):
-        ensure(start, folder)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("stages.HELD_OUT", "stages.PROBE_PROMPTS", "stages.CALIBRATION_PROMPTS"):
+            patch.setattr(f"spade.study.{name}", 16)
+        patch.setattr("spade.study.dials.DIAL_POOL", 64)
+        for start in missing_starts([p.cell for p in cells], folder):
+            ensure(start, folder)
     return folder
 
 
@@ -96,6 +102,15 @@ def test_the_quick_preset_has_what_was_promised() -> None:
     assert {(p.labels["prompts"], p.labels["breadth"]) for p in arms["E5"]} == {
         (a, b) for a in ("1", "100") for b in ("1", "9")
     }
+
+
+def test_the_published_study_is_the_quick_preset_of_these_recipes() -> None:
+    """Who changes a recipe or a setting has to run the preset again, or publish nothing."""
+    folder = Path(__file__).parents[2] / "results" / "study"
+    names = [n for n in experiment_names() if "quick" in load_experiment(n).default]
+    wanted = {p.cell.key for n in names for p in plan(load_experiment(n), "quick")}
+    assert {f.name for f in (folder / "cells").iterdir()} == wanted
+    assert set(reporting.read_plan(folder)) == set(names) and reporting.verify(folder) == []
 
 
 def test_settings_and_hash_are_one_to_one() -> None:
@@ -250,8 +265,19 @@ def miniature(cell: Cell) -> Cell:
     )
 
 
-def test_every_experiment_runs_in_miniature_and_is_judged(tmp_path: Path) -> None:
+def nothing_empty(figure: Any, folder: Path, name: str) -> list[Path]:
+    """In place of `save`, which takes most of the time: something is shown, and every panel says what."""
+    assert any(axis.lines or axis.patches for axis in figure.axes), name
+    assert all(axis.get_title() and axis.get_ylabel() for axis in figure.axes), name
+    return [folder / name]
+
+
+def test_every_experiment_runs_in_miniature_and_is_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """First and last arm of each: all families, kinds, stages other than dials, and rungs of the ladder."""
+    for module in ("figures", "panels"):
+        monkeypatch.setattr(f"spade.study.{module}.save", nothing_empty)
     experiments = {n: load_experiment(n) for n in experiment_names() if n not in ("E1", "E3", "E5", "E13")}
     plans = {}
     for name, experiment in experiments.items():
@@ -267,5 +293,9 @@ def test_every_experiment_runs_in_miniature_and_is_judged(tmp_path: Path) -> Non
         assert {r.status for r in runs} == {"finished"} and len(rows) == len({r.summary["key"] for r in runs})
         verdict = judge(name, runs, len(entry["cells"]))
         assert (verdict is None) == (name == "E10")
-        assert all(table.rows for table in tables_of(name, entry["title"], runs))
+        tables = tables_of(name, entry["title"], runs)
+        assert all(len(row) == len(table.header) for table in tables for row in table.rows)
+        assert all(table.rows for table in tables) and tables[0].name == f"T{name[1:]}"
+        (drawn,) = figures_of(name, runs, rows, out)
+        assert drawn.name.startswith(f"{name}-")
     assert reporting.verify(out) == []

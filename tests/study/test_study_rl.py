@@ -245,3 +245,17 @@ def test_a_cell_repeats_bit_for_bit(tmp_path: Path) -> None:
     assert (tmp_path / "a/cells" / cell.key / "final.safetensors").read_bytes() == (
         tmp_path / "b/cells" / cell.key / "final.safetensors"
     ).read_bytes()
+
+
+@pytest.mark.slow
+def test_sparse_reward_moves_what_is_there_and_nothing_else(tmp_path: Path) -> None:
+    """The two ends of E1 on shipped starts: without a hit the weights stay as they are."""
+    ends = {}
+    for chain in ((), ("dial=1e-2",)):
+        cell = Cell(chain=chain, probes=16, evals=1, rl=RLSettings(steps=96))
+        ends[chain] = run_cell(cell, tmp_path)["summary"]
+    never, dialled = ends[()], ends[("dial=1e-2",)]
+    assert never["hits"] == never["rewarded"] == 0 and never["end"]["KL"] == 0
+    assert never["pool_mass"] * never["steps"] * 256 == pytest.approx(never["lambda"])
+    assert dialled["hits"] > 10 * dialled["lambda"] and dialled["end"]["mass"] >= 0.9
+    assert dialled["pool_mass"] == pytest.approx(dialled["end"]["mass"], abs=0.1)

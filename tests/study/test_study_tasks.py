@@ -7,6 +7,7 @@ import pytest
 
 from spade.errors import InputError
 from spade.study.families import OPERATIONS, Chain, Quote, Rules, Strategy, open_family
+from spade.study.mixture import training_mixture
 from spade.study.tasks import all_responses, is_right, members
 from spade.study.vocabulary import RULES, decode, encode
 
@@ -124,6 +125,23 @@ def test_members_agree_with_is_right_on_the_whole_output_space(name: str) -> Non
     assert (members(prompts.allowed_BLM)[0] == slow).all()
     assert slow.sum() == prompts.allowed_BLM[0].sum(-1).prod()
     assert is_right(prompts.allowed_BLM, prompts.target_BL).all()
+
+
+@pytest.mark.parametrize("name", ["rules", "rules:unknown", "quote", "chain", "strategy:0.3:0.9:0.4"])
+def test_the_training_mixture_is_what_the_documents_show(name: str) -> None:
+    family = open_family(name)
+    prompts = family.prompts(family.domains[0], "train", 1 if family.name == "quote" else 400)
+    mixture = training_mixture(family, prompts)
+    assert mixture is not None and mixture.sum(-1) == pytest.approx(np.ones(len(prompts)))
+    ids, letters = family.others(np.random.default_rng(0), 60_000)
+    row = {tuple(known): i for i, known in enumerate(prompts.ids_BP.tolist())}
+    at = (letters * len(family.alphabet) ** np.arange(4)[::-1]).sum(-1)
+    seen = np.array(
+        [mixture[row[k], y] for k, y in zip(map(tuple, ids.tolist()), at, strict=True) if k in row]
+    )
+    assert (seen > 0).all()
+    # sum over y of mixture * 1 / mixture is the number of responses it has, if it is what is drawn from
+    assert (1 / seen).mean() == pytest.approx((mixture > 0).sum(-1).mean(), rel=0.1)
 
 
 def test_an_unknown_family_is_named() -> None:

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from spade.study import stats
+from spade.study.layouts import tables_of
+from spade.study.pairs import comparisons, drive, slopes
 from spade.study.preflight import preflight
-from spade.study.tables import tables_of
 from spade.study.verdicts import NOT, OPEN, REPRODUCED, RULES, Run, judge
 
 
@@ -135,11 +136,13 @@ def test_the_rule_of_e7() -> None:
 
 
 def test_the_rule_of_e13() -> None:
-    runs = [
-        run({"start": "never"}, s, **{"256": {"chain_rule/bias": b}}) for s, b in enumerate((0.01, -0.015))
-    ]
+    def biased(start: str, seed: int, bias: float) -> Run:
+        figures: dict[str, Any] = {"256": {"chain_rule/bias": bias}}
+        return run({"start": start}, seed, "finished", **figures)
+
+    runs = [biased("never", seed, bias) for seed, bias in enumerate((0.01, -0.015))]
     assert judge("E13", runs, 2).verdict == REPRODUCED  # type: ignore[union-attr]
-    runs.append(run({"start": "1e-2"}, 0, **{"256": {"chain_rule/bias": -0.021}}))
+    runs.append(biased("1e-2", 0, -0.021))
     assert judge("E13", runs, 3).verdict == NOT  # type: ignore[union-attr]
 
 
@@ -153,9 +156,46 @@ def test_no_runs_are_never_a_result() -> None:
 
 
 def test_tables_show_the_originals_figures_beside_ours() -> None:
-    first, everything = tables_of("E1", "prior mass", prior_runs())
+    first, everything, _ = tables_of("E1", "prior mass", prior_runs())
     assert "0/5 [0.00, 0.43]" in first.markdown() and "*Qwen2-7B base*" in first.markdown()
     assert len(everything.rows) == 5 and all(len(row) == len(everything.header) for row in everything.rows)
+
+
+def test_arms_are_compared_pair_by_pair_and_adjusted_within_the_experiment() -> None:
+    runs = [
+        run({"reward": reward, "prior": "never"}, seed, end={"mass": mass + seed / 100})
+        for reward, mass in (("exact", 0.0), ("partial", 0.9), ("lev", 0.1))
+        for seed in range(6)
+    ]
+    (table,) = comparisons("E3", "rewards", runs[:-1])
+    partial, lev = table.rows
+    assert partial[:7] == ["partial, never", "exact", "6", "6/6", "0/6", "0.9 [0.9, 0.9]", "0 [0, 0]"]
+    assert partial[7:] == ["0.031", "0.062"] and lev[2:5] == ["5", "0/5", "0/5"] and lev[7:] == ["1", "1"]
+    assert comparisons("E3", "rewards", runs[:6]) == []
+
+
+def test_the_slope_over_prompts_is_by_seed() -> None:
+    runs = [
+        run(
+            {"prompts": n, "breadth": breadth, "algorithm": "clip"},
+            seed,
+            end={"H_seq": 2.0 + slope * i + seed},
+        )
+        for breadth, slope in (("1", 0.5), ("9", -0.25))
+        for i, n in enumerate(("1", "10", "100"))
+        for seed in range(3)
+    ]
+    text = slopes(runs)
+    assert "1 domain, clip: 0.5 [0.5, 0.5] nats" in text and "9 domains, clip: -0.25 [-0.25, -0.25]" in text
+    assert slopes(runs[:3]) == ""
+
+
+def test_entropy_and_covariance_are_set_side_by_side_where_the_policy_moved() -> None:
+    moved = [{"KL": 0.1 * i, "H_seq": 2.0 - 0.01 * i * i, "train/covariance": 0.1 * i} for i in range(13)]
+    still = [{"KL": 0.0, "H_seq": 2.0, "train/covariance": -1.0}] * 5
+    text = drive([moved, still])
+    assert "over 12 stretches" in text and "correlation -1.00, signs opposite in 100%" in text
+    assert drive([still]) == ""
 
 
 # --- statistics ------------------------------------------------------------------------------------------
