@@ -21,13 +21,12 @@ import numpy as np
 
 from spade.files import append_lines, atomic_write, file_sha256, write_json
 from spade.study.settings import Cell, cell_as_settings, finished
+from spade.study.tally import Tally
 
 STATUS = ("finished", "diverged")
 """How a cell can end: as planned, or with numbers that are not finite. Both are results."""
 STOP_EVERY = 2
 """Steps between looks at the mass when a run stops at a given one."""
-SUCCESS = 0.5
-"""Final mass from which a run counts as a success."""
 
 
 def run_cell(cell: Cell, out: Path) -> dict[str, Any]:
@@ -117,21 +116,19 @@ def _run(cell: Cell, out: Path, folder: Path) -> tuple[str, dict[str, Any]]:
         ids=probes.prompts.ids_BP,
     )
     trained_on = run.expected_hits() / cell.rl.rollouts
-    return status, log.summary(model) | {"pool_mass": trained_on}  # of the start: lambda / rollouts
+    return status, log.outcome(model) | {"pool_mass": trained_on}  # of the start: lambda / rollouts
 
 
-class _Log:
+class _Log(Tally):
     """Rows of `log.jsonl` and the summary made of them.
 
     What was measured holds until the weights are touched: a run without a signal is measured once.
     """
 
     def __init__(self, cell: Cell, folder: Path, probes: Any, base: Any, expected: float) -> None:
+        super().__init__()
         self.cell, self.folder, self.probes, self.base = cell, folder, probes, base
         self.expected, self.began = expected, time.time()
-        self.rows: list[dict[str, float]] = []
-        self.hits = self.silent = self.groups = self.rewarded = self.steps = 0
-        self.first_hit: int | None = None
         self._since: list[Any] = []
         self.now: Any = None
         """Distribution of the policy as it is; None after a step that touched the weights."""
@@ -145,13 +142,7 @@ class _Log:
 
     def note(self, step: int, stats: Any) -> None:
         """Count one training step."""
-        self.steps = step
-        self.hits += stats.hits
-        self.rewarded += stats.rewarded
-        self.silent += stats.silent
-        self.groups += stats.groups
-        if stats.hits and self.first_hit is None:
-            self.first_hit = step
+        self.count(step, stats)
         self._since.append(stats)
         if stats.moved:
             self.now = self._metrics = None
@@ -173,8 +164,7 @@ class _Log:
     def measure(self, step: int, model: Any) -> None:
         """Append the exact metrics at this step, and means of training since the last row."""
         row: dict[str, float] = {"step": step, "rollouts": step * self.cell.rl.batch * self.cell.rl.group}
-        row |= self.metrics(model)
-        row |= {"hits": self.hits, "silent_groups": self.silent, "groups": self.groups}
+        row |= self.metrics(model) | self.row()
         if self._since:
             for name in ("reward", "grad_norm", "clipped_low", "clipped_high", "covariance"):
                 row[f"train/{name}"] = float(np.mean([getattr(s, name) for s in self._since]))
@@ -182,28 +172,11 @@ class _Log:
         self.rows.append(row)
         append_lines(self.folder / "log.jsonl", [{**row, "seconds": round(time.time() - self.began, 2)}])
 
-    def summary(self, model: Any) -> dict[str, Any]:
+    def outcome(self, model: Any) -> dict[str, Any]:
         """What tables and verdicts read of a cell."""
         from spade.study.measure import other_entropy
 
-        first, last = self.rows[0], self.rows[-1]
-        peak = max(self.rows, key=lambda r: r["H_seq"])
-        out: dict[str, Any] = {
-            "start": {k: first[k] for k in first if k != "step"},
-            "end": {k: last[k] for k in last if k != "step"},
-            "p0": first.get("mass_rollout", first["mass"]),
-            "lambda": self.expected,
-            "hits": self.hits,
-            "rewarded": self.rewarded,
-            "silent_groups": self.silent,
-            "groups": self.groups,
-            "first_hit": self.first_hit,
-            "steps": self.steps,
-            "success": last["mass"] >= SUCCESS,
-            "takeoff": next((r["step"] for r in self.rows if r["mass"] >= SUCCESS), None),
-            "H_peak": peak["H_seq"],
-            "H_peak_step": peak["step"],
-        }
+        out = self.summary() | {"lambda": self.expected}
         if (h := other_entropy(self.probes, model)) is not None:
             out["others_H"] = h
         return out

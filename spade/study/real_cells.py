@@ -8,19 +8,17 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from spade.errors import BackendError, SpadeError
 from spade.files import append_lines, atomic_write, file_sha256, read_json, write_json
 from spade.interrupt import StopFlag
-from spade.study.cells import SUCCESS
 from spade.study.real import RealCell
 from spade.study.real_run import RealRun, RealStep, World
 from spade.study.settings import finished
+from spade.study.tally import Tally
 
 TRAINED = ("reward", "grad_norm")
 
@@ -93,7 +91,7 @@ def run_real_cell(
     names = ("config.yaml", "log.jsonl")
     record = {
         "key": cell.key, "cell": asdict(cell), "status": status, "seconds": round(time.time() - began, 2),
-        "summary": log.summary(), "sha256": {name: file_sha256(folder / name) for name in names},
+        "summary": log.outcome(), "sha256": {name: file_sha256(folder / name) for name in names},
     }  # fmt: skip
     write_json(folder / "cell.json", record)
     return record
@@ -127,35 +125,22 @@ def _train(run: RealRun, cell: RealCell, folder: Path, tick: Callable[[int], Non
     return status, log
 
 
-@dataclass
-class _Log:
+class _Log(Tally):
     """Rows of `log.jsonl`, one a step, and the summary made of them.
 
     What was measured holds until the weights are touched: a run without a signal is measured once.
     """
 
-    cell: RealCell
-    folder: Path
-    rows: list[dict[str, float]] = field(default_factory=list)
-    now: dict[str, float] | None = None
-    steps: int = 0
-    hits: int = 0
-    rewarded: int = 0
-    silent: int = 0
-    groups: int = 0
-    first_hit: int | None = None
-    began: float = field(default_factory=time.time)
-    latest: RealStep | None = None
+    def __init__(self, cell: RealCell, folder: Path) -> None:
+        super().__init__()
+        self.cell, self.folder, self.began = cell, folder, time.time()
+        self.now: dict[str, float] | None = None
+        self.latest: RealStep | None = None
 
     def note(self, step: int, stats: RealStep) -> None:
         """Count one training step."""
-        self.steps, self.latest = step, stats
-        self.hits += stats.hits
-        self.rewarded += stats.rewarded
-        self.silent += stats.silent
-        self.groups += stats.groups
-        if stats.hits and self.first_hit is None:
-            self.first_hit = step
+        self.count(step, stats)
+        self.latest = stats
         if stats.moved:
             self.now = None
 
@@ -164,32 +149,13 @@ class _Log:
         if self.now is None:
             self.now = run.measure(samples)
         row: dict[str, float] = {"step": step, "rollouts": step * self.cell.rollouts, **self.now}
-        row |= {"hits": self.hits, "silent_groups": self.silent, "groups": self.groups}
+        row |= self.row()
         if self.latest is not None:
             row |= {f"train/{name}": float(getattr(self.latest, name)) for name in TRAINED}
         self.rows.append(row)
         append_lines(self.folder / "log.jsonl", [{**row, "seconds": round(time.time() - self.began, 2)}])
 
-    def summary(self) -> dict[str, Any]:
+    def outcome(self) -> dict[str, Any]:
         """What tables and verdicts read of a cell."""
-        first, last = self.rows[0], self.rows[-1]
-        p0 = first.get("mass_rollout", first["mass"])
-        peak = max(self.rows, key=lambda r: r["H_seq"])
-        return {
-            "start": {k: first[k] for k in first if k != "step"},
-            "end": {k: last[k] for k in last if k != "step"},
-            "p0": p0,
-            "lambda": p0 * self.cell.budget,
-            "hits": self.hits,
-            "rewarded": self.rewarded,
-            "silent_groups": self.silent,
-            "groups": self.groups,
-            "first_hit": self.first_hit,
-            "steps": self.steps,
-            "budget": self.cell.budget,
-            "target": self.cell.target,
-            "success": bool(np.isfinite(last["mass"]) and last["mass"] >= SUCCESS),
-            "takeoff": next((r["step"] for r in self.rows if r["mass"] >= SUCCESS), None),
-            "H_peak": peak["H_seq"],
-            "H_peak_step": peak["step"],
-        }
+        out, budget = self.summary(), self.cell.budget
+        return out | {"lambda": out["p0"] * budget, "budget": budget, "target": self.cell.target}
